@@ -1,0 +1,119 @@
+"""Every failure that is not the program's own.
+
+A program's end, whatever its exit code, is a value (`model.ExecutionResult`). What is raised is always one of
+
+    SandboxError
+    ├── ConfigError            the configuration cannot be used
+    ├── RequestRefused         this call is not allowed, or not well formed
+    ├── Busy                   too many calls wait already
+    ├── AuditError             the run cannot be recorded, so it does not run
+    └── EngineError            the engine answered with a failure
+        ├── EngineUnreachable  nothing answers at the engine's address
+        ├── EngineDenied       the engine's socket is there, and not for this user
+        ├── EngineUnsafe       the engine would not enforce what was asked of it
+        ├── ImageMissing       the image is not on the engine
+        ├── ImageUnsuitable    the image cannot run the guest
+        └── RuntimeMissing     the engine does not know the runtime
+
+A message says what happened and to what; `next_step` says what to do. Both are written here or by our own
+code, never by a program, so both are safe for a model to read.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SandboxError(Exception):
+    """A failure with a code that a client can act on and a next step for a person."""
+
+    code: ClassVar[str] = "internal_error"
+    default_next_step: ClassVar[str] = "Run `mcp-sandbox doctor` and look at the server's log."
+
+    def __init__(self, message: str, *, next_step: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step or self.default_next_step
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message} {self.next_step}"
+
+
+class ConfigError(SandboxError):
+    """The configuration cannot be used: the message names file and key."""
+
+    code = "config_invalid"
+    default_next_step = "Correct the file, then start again."
+
+
+class RequestRefused(SandboxError):
+    """This call is not allowed, or not well formed; nothing ran."""
+
+    code = "refused"
+    default_next_step = "Change the call as the message says."
+
+
+class Busy(SandboxError):
+    """Too many calls wait already; nothing ran."""
+
+    code = "busy"
+    default_next_step = "Try again when earlier calls have ended."
+
+
+class AuditError(SandboxError):
+    """The run cannot be recorded, so it does not run."""
+
+    code = "audit_unavailable"
+    default_next_step = "Make the folder writable, or name another one under [audit] path in the configuration."
+
+
+class EngineError(SandboxError):
+    """The engine answered with a failure that is not the caller's."""
+
+    code = "engine_failed"
+    default_next_step = "Run `mcp-sandbox doctor` and look at the engine's log."
+
+
+class EngineUnreachable(EngineError):
+    """Nothing answers at the engine's address."""
+
+    code = "engine_unreachable"
+    default_next_step = (
+        "Start Docker (Docker Desktop, `systemctl start docker`, `colima start` or `podman machine start`), "
+        "or set [engine] host in the configuration. The next call tries again."
+    )
+
+
+class EngineDenied(EngineError):
+    """The engine's socket is there, and not for this user."""
+
+    code = "engine_denied"
+    default_next_step = (
+        "Add yourself to the group that owns the socket (usually `sudo usermod -aG docker $USER`, "
+        "then log in again), or use a rootless engine."
+    )
+
+
+class EngineUnsafe(EngineError):
+    """The engine would not enforce what was asked of it, so nothing ran."""
+
+    code = "engine_unsafe"
+
+
+class ImageMissing(EngineError):
+    """The image is not on the engine; nothing is ever pulled during a call."""
+
+    code = "image_missing"
+
+
+class ImageUnsuitable(EngineError):
+    """The image is there and cannot run the guest (`python3` 3.8 or newer is all it needs)."""
+
+    code = "image_unsuitable"
+    default_next_step = "Use an image that has python3 (3.8 or newer) on its PATH."
+
+
+class RuntimeMissing(EngineError):
+    """The engine does not know the runtime; another one is never used in its place."""
+
+    code = "runtime_missing"

@@ -1,0 +1,97 @@
+"""What goes into an execution and what comes out of it: plain, frozen values.
+
+Above: everything. Below: nothing but `errors`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Language = Literal["python", "shell"]
+
+Status = Literal["exited", "timed_out", "out_of_memory", "cancelled", "lost"]
+"""How a run ended. `exited` with any code is the program's own end; `lost` means that the sandbox ended
+without a word that could be trusted."""
+
+
+class Value(BaseModel):
+    """A frozen value that knows all of its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Client(Value):
+    """Who asked, as far as they said."""
+
+    name: str = ""
+    version: str = ""
+
+
+class ExecutionRequest(Value):
+    """One program to run in a sandbox of its own."""
+
+    language: Language
+    code: str
+    """Source text of the program."""
+    timeout_seconds: float | None = None
+    """Wall-clock limit asked for, in seconds; None means the workspace's own."""
+    client: Client = Client()
+
+
+class Artifact(Value):
+    """A file that came out of a run."""
+
+    path: str
+    """Path under the scratch folder, with `/` between its parts."""
+    size: int
+    """Bytes."""
+    mime_type: str
+    sha256: str
+    """Lower-case hex of the content."""
+    uri: str
+
+
+class Blocked(Value):
+    """A connection that the egress policy refused."""
+
+    host: str
+    port: int
+    reason: str
+
+
+class ExecutionResult(Value):
+    """How one run ended and what it wrote."""
+
+    run_id: str
+    """Name of this run in the record."""
+    status: Status
+    exit_code: int | None
+    """The program's exit code; null where it has none (killed by a signal, or unknown)."""
+    signal: str | None = None
+    """Name of the signal that ended the program, such as SIGSEGV; null where none did or it is unknown."""
+    stdout: str
+    """Standard output: head and tail are kept, one marker line where it was cut."""
+    stderr: str
+    """Standard error: head and tail are kept, one marker line where it was cut."""
+    stdout_bytes: int | None
+    """Bytes that the program wrote to stdout in all; null where unknown."""
+    stderr_bytes: int | None
+    """Bytes that the program wrote to stderr in all; null where unknown."""
+    truncated: bool
+    """True when anything of stdout or stderr is missing here."""
+    duration_ms: int | None
+    """Wall-clock time of the program, in milliseconds; null where unknown."""
+    cpu_ms: int | None = None
+    """CPU time of the program and its children, in milliseconds; null where unknown."""
+    peak_memory_bytes: int | None = None
+    """Most memory that the program held at once, in bytes; null where unknown."""
+    artifacts: tuple[Artifact, ...] = ()
+    """Files that came out."""
+    blocked: tuple[Blocked, ...] = ()
+    """Connections that the egress policy refused."""
+    hint: str = ""
+    """What to do next, written by the sandbox alone, never from program output; empty where there is nothing
+    to say."""
+
