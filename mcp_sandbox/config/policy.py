@@ -1,0 +1,100 @@
+"""The effective policy of one workspace, and the configuration that it is part of.
+
+Above: everything that plans, runs, records or shows. Below: the keys (`settings`) alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads it when the class is made
+from pathlib import Path  # noqa: TC003 - pydantic reads it when the class is made
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from mcp_sandbox.config.settings import (
+    AuditSettings,
+    EngineSettings,
+    PolicySettings,
+    ServerSettings,
+    WorkspaceName,
+    user_ids,
+)
+from mcp_sandbox.config.sizes import format_size
+from mcp_sandbox.model import Value
+
+
+def _numeric(user: str) -> str:
+    user_ids(user)
+    return user
+
+
+def contradictions(settings: PolicySettings) -> list[tuple[tuple[str, ...], str]]:
+    """Return what keys of one policy cannot be true together: the keys, and what is wrong in words."""
+    found: list[tuple[tuple[str, ...], str]] = []
+    if settings.timeout_seconds > settings.max_timeout_seconds:
+        found.append(
+            (
+                ("timeout_seconds", "max_timeout_seconds"),
+                f"timeout_seconds ({settings.timeout_seconds:g}) is more than max_timeout_seconds "
+                f"({settings.max_timeout_seconds:g}): lower the first or raise the second",
+            )
+        )
+    files = settings.scratch_size + settings.tmp_size + settings.shm_size
+    if 2 * files > settings.memory:
+        # A tmpfs page cannot be reclaimed. Where full file systems leave no memory, the program is killed and
+        # then whatever else lives in the sandbox; a person would expect "no space left on device".
+        found.append(
+            (
+                ("memory", "scratch_size", "tmp_size", "shm_size"),
+                f"scratch_size, tmp_size and shm_size come to {format_size(files)}, more than half of memory "
+                f"({format_size(settings.memory)}), and what is written there is held in memory: "
+                f"set memory to at least {format_size(2 * files)}, "
+                f"or the three to {format_size(settings.memory // 2)} together",
+            )
+        )
+    return found
+
+
+class Policy(PolicySettings):
+    """What every run of one workspace may use; nothing in it is left to be decided."""
+
+    workspace: WorkspaceName = "default"
+    path: str | None = None
+    """Folder that programs see, read-only, at `/workspace`: absolute, no symlinks in it; None for none."""
+    user: Annotated[str, AfterValidator(_numeric)] = "1000:1000"
+    """Numeric `uid:gid` of programs, never root."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        for _, problem in contradictions(self):
+            raise ValueError(problem)
+        return self
+
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """Names of the keys that weaken the sandbox here."""
+        return tuple(
+            key for key in type(self).model_fields if key.startswith("unsafe_") and getattr(self, key)
+        )
+
+    def policy_hash(self) -> str:
+        """Return the SHA-256 of this policy as canonical JSON, in lower-case hex."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+class Configuration(Value):
+    """Everything that was decided before the first call, and where each part of it was said."""
+
+    file: Path | None = None
+    """The configuration file that was read; None where there is none."""
+    engine: EngineSettings = EngineSettings()
+    server: ServerSettings = ServerSettings()
+    audit: AuditSettings = AuditSettings()
+    """`path` is absolute here, never empty, once `load_configuration` made it."""
+    policy: Policy = Field(default_factory=Policy)
+    sources: Mapping[str, str] = Field(default_factory=dict)
+    """Where each value came from: a policy key (`memory`) or `table.key` (`engine.host`) to words such as
+    "built in", "profile untrusted" or "/home/me/.config/mcp-sandbox/config.toml line 12 [defaults]"."""

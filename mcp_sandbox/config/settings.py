@@ -1,0 +1,205 @@
+"""Every key of the configuration file: its type, its bounds, its default, and what it means.
+
+These classes are the one list of keys. The docs, the example file, the error messages and the policy are made
+from them. A size is an `int` of bytes here and text such as "512MiB" in a file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from mcp_sandbox.config.sizes import format_size, parse_size
+from mcp_sandbox.model import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+
+Profile = Literal["standard", "untrusted"]
+
+
+@dataclass(frozen=True)
+class Between:
+    """Bounds of a number, both allowed, told in the unit that a person writes."""
+
+    low: float
+    high: float
+    write: Callable[[Any], str] = str
+
+    def __str__(self) -> str:
+        return f"{self.write(self.low)} to {self.write(self.high)}"
+
+    def check(self, number: float) -> float:
+        """Return the number.
+
+        Raises:
+            ValueError: It is out of bounds, in words for the person who wrote it.
+        """
+        if not self.low <= number <= self.high:
+            # Python refuses to write an integer of more than 4300 digits, and TOML has hexadecimal ones.
+            written = f", not {self.write(number)}" if abs(number) < 10**18 else ""
+            raise ValueError(f"must be between {self.write(self.low)} and {self.write(self.high)}{written}")
+        return number
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check after the type."""
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+
+def _matching(pattern: str, meaning: str) -> AfterValidator:
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise ValueError(f"must be {meaning}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _absolute(path: str) -> str:
+    if path and not path.startswith(("/", "~/")) and path != "~":
+        raise ValueError("must be an absolute path, or one that starts with ~/")
+    if not path.isprintable():
+        raise ValueError("must not hold control characters")
+    return path
+
+
+def _size(low: int, high: int) -> tuple[BeforeValidator, Between]:
+    return BeforeValidator(parse_size), Between(low, high, format_size)
+
+
+def user_ids(user: str) -> tuple[int, int]:
+    """Return uid and gid of a "uid:gid".
+
+    Raises:
+        ValueError: It is not two numbers, or one of them is root's.
+    """
+    match = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})", user)
+    if match is None:
+        raise ValueError('must be two numbers, "uid:gid", such as "1000:1000"')
+    uid, gid = int(match[1]), int(match[2])
+    if uid == 0 or gid == 0:
+        raise ValueError("must not be root (0)")
+    if max(uid, gid) > 2**31 - 1:
+        raise ValueError(f"must be at most {2**31 - 1}")
+    return uid, gid
+
+
+def _user(user: str) -> str:
+    if user:
+        user_ids(user)
+    return user
+
+
+WorkspaceName = Annotated[
+    str,
+    _matching(
+        r"[a-z0-9][a-z0-9_-]{0,63}",
+        "1 to 64 of the characters a-z, 0-9, - and _, and start with a letter or digit",
+    ),
+]
+
+
+class Settings(Value):
+    """Keys of one table: types are exact (no "30" for 30), and unknown keys are refused."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class PolicySettings(Settings):
+    """What a run may use: the keys of `[defaults]`, of each workspace, and of a folder's own file."""
+
+    profile: Profile = "standard"
+    """Preset that the other keys start from. `untrusted` needs gVisor; its limits can only be tightened."""
+    image: Annotated[
+        str,
+        _matching(
+            r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", "the name of an image, such as mcp-sandbox/standard"
+        ),
+    ] = "mcp-sandbox/standard"
+    """Image on the engine; nothing is ever pulled during a call."""
+    runtime: Annotated[
+        str, _matching(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})?", "the name of a runtime, such as runsc")
+    ] = ""
+    """OCI runtime as the engine knows it, such as `runsc` (gVisor); empty for the engine's default."""
+    timeout_seconds: Annotated[float, Between(1, 86400)] = 30.0
+    """Wall-clock limit of a run that asks for none."""
+    max_timeout_seconds: Annotated[float, Between(1, 86400)] = 300.0
+    """Longest wall-clock limit that a run may ask for."""
+    memory: Annotated[int, *_size(64 * MIB, TIB)] = GIB
+    """Memory of the whole sandbox, files in it included; swap adds nothing."""
+    cpus: Annotated[float, Between(0.1, 512)] = 1.0
+    """CPUs, as in `docker run --cpus`."""
+    pids_limit: Annotated[int, Between(16, 32768)] = 256
+    """Processes and threads at once. gVisor's own threads count: it needs at least 128."""
+    scratch_size: Annotated[int, *_size(MIB, 512 * GIB)] = 256 * MIB
+    """Size of `/scratch`, where programs start and write; counts as memory."""
+    tmp_size: Annotated[int, *_size(MIB, 512 * GIB)] = 64 * MIB
+    """Size of `/tmp`; counts as memory."""
+    shm_size: Annotated[int, *_size(MIB, 512 * GIB)] = 64 * MIB
+    """Size of `/dev/shm`; counts as memory."""
+    nofile: Annotated[int, Between(64, 1048576)] = 1024
+    """Open files of each process."""
+    inodes: Annotated[int, Between(256, 16777216)] = 65536
+    """Files and folders that `/scratch` and `/tmp` can hold, each."""
+    code_limit: Annotated[int, *_size(KIB, 16 * MIB)] = MIB
+    """Largest program that is accepted."""
+    output_limit: Annotated[int, *_size(KIB, 64 * MIB)] = MIB
+    """How much of stdout, and of stderr, is kept in the record."""
+    reply_limit: Annotated[int, *_size(KIB, MIB)] = 20 * KIB
+    """How much of stdout and stderr together the model is shown."""
+    user: Annotated[str, AfterValidator(_user)] = ""
+    """Numeric `uid:gid` of programs, never root; empty for your own ids (1000:1000 where you are root)."""
+    unsafe_allow_unconfined_seccomp: bool = False
+    """Run even on an engine that filters no system calls."""
+
+
+class WorkspaceSettings(PolicySettings):
+    """One `[workspaces.NAME]`: a folder, and any key of `[defaults]`."""
+
+    path: Annotated[str, AfterValidator(_absolute)] = ""
+    """Folder that programs see, read-only, at `/workspace`; empty for none."""
+
+
+class EngineSettings(Settings):
+    """The engine that sandboxes run on."""
+
+    host: Annotated[
+        str, _matching(r"(unix:///[ -~]+|(tcp|ssh)://[!-~]+)?", "a unix:///, tcp:// or ssh:// address")
+    ] = ""
+    """Address such as `unix:///var/run/docker.sock`; empty to find the engine as the docker command does."""
+
+
+class ServerSettings(Settings):
+    """How much one server does at once."""
+
+    max_parallel: Annotated[int, Between(1, 256)] = 4
+    """Runs at once."""
+    max_queued: Annotated[int, Between(0, 4096)] = 64
+    """Calls that wait for their turn; one more is refused as busy."""
+
+
+class AuditSettings(Settings):
+    """The record of what ran."""
+
+    path: Annotated[str, AfterValidator(_absolute)] = ""
+    """Folder of the record; empty for the state folder of your system."""
+    unsafe_run_unrecorded: bool = False
+    """Run programs even when the record cannot be written."""
+
+
+class FileSettings(Settings):
+    """A whole configuration file."""
+
+    engine: EngineSettings = EngineSettings()
+    server: ServerSettings = ServerSettings()
+    audit: AuditSettings = AuditSettings()
+    defaults: PolicySettings = PolicySettings()
+    workspaces: dict[WorkspaceName, WorkspaceSettings] = Field(default_factory=dict)
