@@ -9,12 +9,13 @@ kills and removes the sandbox, always. Nothing else is asked of it: no exec, no 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from mcp_sandbox.model import Value
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
 
 
 class Limits(Value):
@@ -107,7 +108,16 @@ class Sandbox(Protocol):
 
 
 class Engine(Protocol):
-    """Launches sandboxes."""
+    """Launches sandboxes, between entering and leaving it.
+
+    Leaving waits, for 1.5 s at most, until everything that was launched is gone.
+    """
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None, /
+    ) -> bool | None: ...
 
     def launch(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
         """Yield a started, never-used sandbox; leaving the scope kills and removes it.
@@ -115,8 +125,4 @@ class Engine(Protocol):
         Raises:
             EngineError: It could not be started, or not as the spec asks.
         """
-        ...
-
-    async def aclose(self) -> None:
-        """Wait, for 1.5 s at most, until everything that was launched is gone."""
         ...

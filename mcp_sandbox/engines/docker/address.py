@@ -1,0 +1,105 @@
+"""Finding the engine: configuration, DOCKER_HOST, the docker context, then the usual sockets. Never PATH.
+
+A client such as Claude Desktop starts us with hardly any environment, so nothing here needs one.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docker.context import ContextAPI
+from docker.utils import kwargs_from_env
+
+from mcp_sandbox.errors import ConfigError, EngineDenied, EngineUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PROBE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an engine is, and how we came to think so."""
+
+    url: str
+    source: str
+    tls: Any = field(default=False, repr=False)
+    """A docker `TLSConfig`, or False."""
+
+    @property
+    def local(self) -> bool:
+        """Tell whether the engine shares this machine's files, as far as the address tells."""
+        return self.url.startswith("unix://")
+
+
+def find_engine(configured: str, environ: Mapping[str, str], home: Path) -> Address:
+    """Return the first engine named, or the first usual socket that somebody listens on.
+
+    Raises:
+        ConfigError: The address named is of a kind that we do not speak.
+        EngineDenied: There are sockets, and this user may open none of them.
+        EngineUnreachable: Nobody listens anywhere.
+    """
+    if configured:
+        return _checked(Address(configured, "[engine] host"))
+    if environ.get("DOCKER_HOST"):
+        named = kwargs_from_env(environment=dict(environ))
+        return _checked(Address(environ["DOCKER_HOST"], "DOCKER_HOST", named.get("tls", False)))
+    context = ContextAPI.get_current_context()
+    if context is not None and context.Name != "default" and context.Host:
+        return _checked(Address(context.Host, f"docker context {context.Name}", context.TLSConfig or False))
+    return _first_listening(list(usual_sockets(environ, home)))
+
+
+def _checked(address: Address) -> Address:
+    if not address.url.startswith(("unix://", "tcp://", "http://", "https://")):
+        raise ConfigError(
+            f"the engine's address {address.url} ({address.source}) is of a kind that is not supported.",
+            next_step="Use unix:// or tcp:// with TLS; for ssh, forward the socket: "
+            "`ssh -NL /tmp/engine.sock:/var/run/docker.sock HOST` and unix:///tmp/engine.sock.",
+        )
+    return address
+
+
+def usual_sockets(environ: Mapping[str, str], home: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the names and socket paths of the engines that people have, most usual first."""
+    runtime_dir = environ.get("XDG_RUNTIME_DIR")
+    yield "Docker", Path("/var/run/docker.sock")
+    yield "Docker Desktop", home / ".docker/run/docker.sock"
+    yield "Docker Desktop", home / ".docker/desktop/docker.sock"
+    if runtime_dir:
+        yield "rootless Docker", Path(runtime_dir) / "docker.sock"
+    yield "Colima", home / ".colima/default/docker.sock"
+    yield "Colima", home / ".config/colima/default/docker.sock"
+    yield "OrbStack", home / ".orbstack/run/docker.sock"
+    yield "Rancher Desktop", home / ".rd/docker.sock"
+    if runtime_dir:
+        yield "Podman", Path(runtime_dir) / "podman/podman.sock"
+    yield "Podman", Path("/run/podman/podman.sock")
+    yield "Podman", home / ".local/share/containers/podman/machine/podman.sock"
+
+
+def _first_listening(candidates: list[tuple[str, Path]]) -> Address:
+    denied: list[str] = []
+    for name, path in candidates:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(_PROBE_SECONDS)
+                probe.connect(str(path))
+        except PermissionError:
+            denied.append(f"{path} ({name})")
+        except OSError:
+            continue
+        else:
+            return Address(f"unix://{path}", name)
+    if denied:
+        raise EngineDenied(f"this user may not open the engine's socket at {' or '.join(denied)}.")
+    raise EngineUnreachable(
+        "no container engine was found: DOCKER_HOST and [engine] host are not set, and nobody listens on "
+        + ", ".join(str(path) for _, path in candidates)
+        + "."
+    )

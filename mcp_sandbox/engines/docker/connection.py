@@ -1,0 +1,152 @@
+"""One engine: its address, what it can do, and SDK clients to speak with it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docker import APIClient
+
+from mcp_sandbox.engines.docker.address import Address, find_engine
+from mcp_sandbox.engines.docker.errors import translated
+from mcp_sandbox.errors import EngineUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+HTTP_SECONDS = 60.0
+"""Longest wait for one answer of the engine's."""
+_IDLE_CLIENTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine says of itself."""
+
+    version: str
+    api_version: str
+    runtimes: frozenset[str]
+    default_runtime: str
+    security_options: tuple[str, ...]
+    cpus: int
+    memory_bytes: int
+    cgroup_version: str
+    storage_driver: str
+    operating_system: str
+    warnings: tuple[str, ...]
+
+    @property
+    def filters_system_calls(self) -> bool:
+        """Tell whether containers get a seccomp profile where none is named."""
+        options = [option for option in self.security_options if option.startswith("name=seccomp")]
+        return any("unconfined" not in option for option in options)
+
+    @property
+    def rootless(self) -> bool:
+        """Tell whether the engine itself runs without root."""
+        return "name=rootless" in self.security_options
+
+
+class Connection:
+    """Clients for one engine, found when first needed and then kept to.
+
+    The SDK's client rests on a `requests.Session`, which is not promised to be safe across threads, so each
+    borrower has one to itself.
+    """
+
+    def __init__(self, find: Callable[[], Address]) -> None:
+        self._find = find
+        self._lock = threading.Lock()
+        self._address: Address | None = None
+        self._facts: EngineFacts | None = None
+        self._idle: list[APIClient] = []
+
+    @property
+    def address(self) -> Address:
+        """The engine's address, found at the first use; an engine once found is not exchanged for another.
+
+        Raises:
+            EngineError: There is none.
+        """
+        if self._address is None:
+            self._address = self._find()
+        return self._address
+
+    @contextmanager
+    def client(self) -> Iterator[APIClient]:
+        """Lend a client to one thread, its exceptions translated.
+
+        Raises:
+            EngineError: The engine failed.
+        """
+        address = self.address
+        with translated(address.url):
+            client = self._take() or self._new(address)
+            try:
+                yield client
+            except EngineUnreachable:
+                self._forget()
+                client.close()
+                raise
+            except BaseException:
+                client.close()
+                raise
+        self._give_back(client)
+
+    def facts(self, client: APIClient) -> EngineFacts:
+        """Return what the engine says of itself, asked once for each time it is found alive."""
+        if self._facts is None:
+            self._facts = _facts(client)
+        return self._facts
+
+    def close(self) -> None:
+        """Close the clients that nobody has borrowed."""
+        self._forget()
+
+    def _new(self, address: Address) -> APIClient:
+        version = self._facts.api_version if self._facts else "auto"
+        return APIClient(address.url, version=version, timeout=HTTP_SECONDS, tls=address.tls)
+
+    def _take(self) -> APIClient | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _give_back(self, client: APIClient) -> None:
+        with self._lock:
+            if len(self._idle) < _IDLE_CLIENTS:
+                self._idle.append(client)
+                return
+        client.close()
+
+    def _forget(self) -> None:
+        """Drop what was true of an engine that may be another one when it comes back."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._facts = None
+        for client in idle:
+            client.close()
+
+
+def connect(configured: str, environ: Mapping[str, str]) -> Connection:
+    """Return a connection to the engine that the configuration, the environment or the usual places name."""
+    return Connection(lambda: find_engine(configured, environ, Path.home()))
+
+
+def _facts(client: APIClient) -> EngineFacts:
+    info: dict[str, Any] = client.info()
+    return EngineFacts(
+        version=str(info.get("ServerVersion", "")),
+        api_version=client.api_version,
+        runtimes=frozenset(info.get("Runtimes") or ()),
+        default_runtime=str(info.get("DefaultRuntime", "")),
+        security_options=tuple(info.get("SecurityOptions") or ()),
+        cpus=int(info.get("NCPU", 0)),
+        memory_bytes=int(info.get("MemTotal", 0)),
+        cgroup_version=str(info.get("CgroupVersion", "1")),
+        storage_driver=str(info.get("Driver", "")),
+        operating_system=str(info.get("OperatingSystem", "")),
+        warnings=tuple(info.get("Warnings") or ()),
+    )

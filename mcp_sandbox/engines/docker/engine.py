@@ -1,0 +1,262 @@
+"""The life of one container: created, attached, started, and gone whatever happens."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+import anyio.to_thread
+import docker.errors
+
+from mcp_sandbox.engines.docker.errors import build_command
+from mcp_sandbox.engines.docker.lockdown import LABEL, container_config
+from mcp_sandbox.engines.docker.stream import AttachStream
+from mcp_sandbox.errors import EngineError, EngineUnsafe, ImageMissing, RuntimeMissing
+from mcp_sandbox.sandbox import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from types import TracebackType
+
+    from docker import APIClient
+
+    from mcp_sandbox.engines.docker.connection import Connection, EngineFacts
+    from mcp_sandbox.sandbox import SandboxSpec
+
+CLOSE_SECONDS = 1.5
+"""Longest wait for the last containers to go, when the engine is left."""
+_ENDING_SECONDS = 2.0
+_STARTS_AT_ONCE = 8
+_REMOVALS_AT_ONCE = 4
+_HARMLESS_WARNING = "platform"  # an image for another architecture: slow, not unsafe
+
+_log = logging.getLogger(__name__)
+
+
+class DockerEngine:
+    """Launches each sandbox as one container on a Docker engine.
+
+    The SDK blocks, so its calls run in threads that a cancelled caller abandons; every step is keyed by the
+    container's name, which is known beforehand, so that an abandoned thread cleans up after itself. Removals
+    have threads of their own: waiting starts must never keep a container alive.
+    """
+
+    def __init__(self, connection: Connection, labels: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._labels = labels
+        self._starting = anyio.CapacityLimiter(_STARTS_AT_ONCE)
+        self._removing = anyio.CapacityLimiter(_REMOVALS_AT_ONCE)
+        self._removals = anyio.create_task_group()
+
+    async def __aenter__(self) -> Self:
+        await self._removals.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        # Shielded, or a cancelled server would leave its last containers; bounded, or a dead engine would hold it.
+        self._removals.cancel_scope.shield = True
+        self._removals.cancel_scope.deadline = anyio.current_time() + CLOSE_SECONDS
+        await self._removals.__aexit__(None, None, None)
+        self._connection.close()
+        return None
+
+    @asynccontextmanager
+    async def launch(self, spec: SandboxSpec) -> AsyncIterator[DockerSandbox]:
+        """Yield a started container; leaving the scope ends it at once and removes it in the background."""
+        launch = _Launch(self._connection, spec, self._labels)
+        try:
+            stream = await anyio.to_thread.run_sync(launch.begin, abandon_on_cancel=True, limiter=self._starting)
+            yield DockerSandbox(launch, stream)
+        finally:
+            launch.let_go()
+            self._removals.start_soon(self._remove, launch)
+
+    async def sweep(self, is_alive: Callable[[str], bool]) -> int:
+        """Remove what servers left behind that are no longer alive; return how many containers that was.
+
+        The lease does this already; the sweep finds what the engine itself lost track of.
+
+        Raises:
+            EngineError: The engine failed.
+        """
+        return await anyio.to_thread.run_sync(
+            partial(_sweep, self._connection, dict(self._labels), is_alive),
+            abandon_on_cancel=True,
+            limiter=self._removing,
+        )
+
+    async def _remove(self, launch: _Launch) -> None:
+        try:
+            await anyio.to_thread.run_sync(launch.remove, abandon_on_cancel=True, limiter=self._removing)
+        except EngineError as error:
+            _log.warning("container %s could not be removed: %s", launch.name, error)
+
+
+class DockerSandbox:
+    """One container, seen through its attached stream."""
+
+    def __init__(self, launch: _Launch, stream: AttachStream) -> None:
+        self._launch = launch
+        self._stream = stream
+        self.name = launch.name
+        self.send = stream.send
+        self.receive = stream.receive
+
+    @property
+    def diagnostics(self) -> bytes:
+        """Head of what the agent wrote to stderr."""
+        return bytes(self._stream.diagnostics)
+
+    async def ending(self) -> Ending:
+        """Tell what the engine's events say of this container's end."""
+        with anyio.move_on_after(_ENDING_SECONDS):
+            try:
+                return await anyio.to_thread.run_sync(self._launch.ending, abandon_on_cancel=True)
+            except EngineError:
+                return Ending()
+        return Ending()
+
+
+class _Launch:
+    """The blocking half of one launch."""
+
+    def __init__(self, connection: Connection, spec: SandboxSpec, labels: Mapping[str, str]) -> None:
+        self.name = f"mcp-sandbox-{secrets.token_hex(8)}"
+        self._connection = connection
+        self._spec = spec
+        self._labels = labels
+        self._lock = threading.Lock()
+        self._gone = False
+        self._stream: AttachStream | None = None
+
+    def begin(self) -> AttachStream:
+        """Create, attach, start; in a worker thread."""
+        try:
+            with self._connection.client() as client:
+                facts = self._connection.facts(client)
+                refuse_unsafe(self._spec, facts)
+                self._create(client)
+                stream = self._attach(client)
+                client.start(self.name)
+                return stream
+        finally:
+            if self._gone:  # the caller has left, and its removal may have come before our creation
+                self.remove()
+
+    def _create(self, client: APIClient) -> None:
+        try:
+            image = client.inspect_image(self._spec.image)
+        except docker.errors.ImageNotFound:
+            raise ImageMissing(
+                f"the engine has no image {self._spec.image}.", next_step=build_command(self._spec.image)
+            ) from None
+        config = container_config(
+            self._spec,
+            image_id=image["Id"],
+            image_volumes=sorted(image["Config"].get("Volumes") or ()),
+            labels=self._labels,
+        )
+        created = client.create_container_from_config(config, self.name)
+        for warning in created.get("Warnings") or ():
+            if _HARMLESS_WARNING not in warning:
+                raise EngineUnsafe(
+                    f"the engine would not enforce a limit ({warning.rstrip('.')}).",
+                    next_step="Use an engine that can (cgroup v2, or v1 with swap accounting); nothing ran.",
+                )
+
+    def _attach(self, client: APIClient) -> AttachStream:
+        parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        stream = AttachStream(client.attach_socket(self.name, parameters))
+        with self._lock:
+            self._stream = stream
+            gone = self._gone
+        if gone:
+            stream.close()
+        return stream
+
+    def let_go(self) -> None:
+        """Close the stream, which ends the container; in the event loop, never blocks."""
+        with self._lock:
+            self._gone = True
+            stream = self._stream
+        if stream is not None:
+            stream.close()
+
+    def remove(self) -> None:
+        """Kill and remove, whatever state the container is in, if it is there at all."""
+        with self._connection.client() as client:
+            _remove(client, self.name)
+
+    def ending(self) -> Ending:
+        """Ask the engine's event history, which keeps what an auto-removed container can no longer tell."""
+        with self._connection.client() as client:
+            events = client.events(
+                since=1,
+                until=int(time.time() + _ENDING_SECONDS),
+                filters={"container": [self.name], "event": ["oom", "die"]},
+                decode=True,
+            )
+            out_of_memory = False
+            for event in events:
+                if event.get("Action") == "oom":
+                    out_of_memory = True
+                elif event.get("Action") == "die":
+                    events.close()
+                    return Ending(out_of_memory=out_of_memory, exit_code=_exit_code(event))
+        return Ending()
+
+
+def refuse_unsafe(spec: SandboxSpec, facts: EngineFacts) -> None:
+    """Refuse an engine that could not isolate as the spec asks.
+
+    Raises:
+        EngineUnsafe: It filters no system calls.
+        RuntimeMissing: It does not know the runtime.
+    """
+    if spec.runtime and spec.runtime not in facts.runtimes:
+        raise RuntimeMissing(
+            f"the engine does not know the runtime {spec.runtime} (it has {', '.join(sorted(facts.runtimes))}).",
+            next_step="Install gVisor and register it with the engine (`sudo runsc install`, then restart Docker), "
+            "or set another `runtime`."
+            if spec.runtime == "runsc"
+            else "Register it with the engine, or set another `runtime`.",
+        )
+    if not facts.filters_system_calls and not spec.unsafe_allow_unconfined_seccomp:
+        raise EngineUnsafe(
+            "the engine runs containers without a seccomp profile, so every system call would be open.",
+            next_step="Start the engine with its default profile, or set unsafe_allow_unconfined_seccomp = true.",
+        )
+
+
+def _sweep(connection: Connection, labels: Mapping[str, str], is_alive: Callable[[str], bool]) -> int:
+    removed = 0
+    with connection.client() as client:
+        ours = [f"{LABEL}.host={labels['host']}"]
+        for container in client.containers(all=True, filters={"label": ours}):
+            if not is_alive(container["Labels"].get(f"{LABEL}.server", "")):
+                _remove(client, container["Id"])
+                removed += 1
+    return removed
+
+
+def _remove(client: APIClient, name: str) -> None:
+    try:
+        client.remove_container(name, force=True, v=True)
+    except docker.errors.NotFound:
+        pass
+    except docker.errors.APIError as error:
+        if error.status_code != 409:  # "removal … is already in progress": by AutoRemove
+            raise
+
+
+def _exit_code(event: dict[str, Any]) -> int | None:
+    code = event.get("Actor", {}).get("Attributes", {}).get("exitCode", "")
+    return int(code) if code.isdecimal() else None

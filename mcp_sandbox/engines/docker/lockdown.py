@@ -1,0 +1,132 @@
+"""The one place where a sandbox's restrictions are written down: a pure function from spec to Docker's words.
+
+Each option stands beside the attack that it stops. Keys are those of the Engine API's container create call,
+https://docs.docker.com/reference/api/engine/version/v1.41/#operation/ContainerCreate
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mcp_sandbox import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mcp_sandbox.sandbox import Mount, SandboxSpec
+
+SCRATCH = "/scratch"
+TMP = "/tmp"  # noqa: S108  # a path inside the sandbox, where it is a tmpfs of the sandbox's own
+
+LABEL = "io.mcp-sandbox"
+"""Prefix of our labels; what carries them is ours to remove."""
+
+
+def container_config(
+    spec: SandboxSpec, *, image_id: str, image_volumes: Iterable[str], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the body of the create call for one sandbox."""
+    return {
+        # By id: what the name means could change between the look and the launch.
+        "Image": image_id,
+        # Both are given, so that neither of the image's own runs.
+        "Entrypoint": list(spec.command),
+        "Cmd": [],
+        # Numeric and never 0: the image's passwd file is not asked who "root" or "app" is.
+        "User": spec.user,
+        "WorkingDir": SCRATCH,
+        "Env": [f"{name}={value}" for name, value in spec.environment],
+        # An image's HEALTHCHECK would be a second program that runs beside ours.
+        "Healthcheck": {"Test": ["NONE"]},
+        # The image's own could be one that its programs ignore.
+        "StopSignal": "SIGKILL",
+        # A terminal would merge the streams and act on control characters.
+        "Tty": False,
+        "OpenStdin": True,
+        # The lease: when the one attached client goes, however it goes, stdin ends and the agent exits.
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "Hostname": "sandbox",
+        "Labels": {f"{LABEL}.{name}": value for name, value in {"version": __version__, **labels}.items()},
+        "HostConfig": _host_config(spec, image_volumes),
+    }
+
+
+def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, Any]:
+    limits = spec.limits
+    host_config: dict[str, Any] = {
+        # No interface but loopback: no exfiltration, no metadata service, no host service by gateway, no DNS.
+        "NetworkMode": "none",
+        # Nothing of the image can be changed, and nothing can be left in the writable layer.
+        "ReadonlyRootfs": True,
+        "Tmpfs": {
+            SCRATCH: _tmpfs(limits.scratch_bytes, spec),
+            TMP: _tmpfs(limits.tmp_bytes, spec),
+            # An image's VOLUME would be a writable place on the host's disk with no limit at all.
+            **{volume: "ro,noexec,nosuid,nodev,size=4k" for volume in image_volumes},
+        },
+        "Mounts": [_bind(mount) for mount in spec.mounts],
+        # /dev/shm is writable even where the root is not, so it is bounded; its pages count as memory.
+        "ShmSize": limits.shm_bytes,
+        # A memory hog dies alone. Swap would double the limit where MemorySwap is left out.
+        "Memory": limits.memory_bytes,
+        "MemorySwap": limits.memory_bytes,
+        # Where the whole host runs out, the kernel takes us first; never disabled, which would freeze instead.
+        "OomScoreAdj": 500,
+        "OomKillDisable": False,
+        "NanoCpus": int(limits.cpus * 1e9),
+        # Fork and thread bombs.
+        "PidsLimit": limits.pids,
+        "Ulimits": [
+            {"Name": "nofile", "Soft": limits.nofile, "Hard": limits.nofile},
+            {"Name": "fsize", "Soft": limits.fsize_bytes, "Hard": limits.fsize_bytes},
+            # The soft limit alone could be raised; core files of crash loops would fill the scratch folder.
+            {"Name": "core", "Soft": 0, "Hard": 0},
+        ],
+        # mount, ptrace of others, raw sockets, chown, module loading: none without a capability.
+        "CapDrop": ["ALL"],
+        "CapAdd": [],
+        "Privileged": False,
+        # A setuid program in the image gives nothing. The engine's seccomp profile stays in force.
+        "SecurityOpt": ["no-new-privileges"],
+        # Shared memory segments, queues and cgroup paths of others are out of sight.
+        "IpcMode": "private",
+        "CgroupnsMode": "private",
+        "PidMode": "",
+        "UTSMode": "",
+        "UsernsMode": "",
+        "Devices": [],
+        "DeviceRequests": [],
+        "GroupAdd": [],
+        "ExtraHosts": [],
+        # A flood of output would fill the host's disk through a log; attach works without one.
+        "LogConfig": {"Type": "none", "Config": {}},
+        "RestartPolicy": {"Name": "no"},
+        # With the end of the agent everything of the container goes, whether or not we are there to see it.
+        "AutoRemove": True,
+    }
+    # MaskedPaths and ReadonlyPaths are left out, which leaves the engine's own lists in place.
+    if spec.runtime:
+        host_config["Runtime"] = spec.runtime
+    return host_config
+
+
+def _tmpfs(size: int, spec: SandboxSpec) -> str:
+    # noexec, nosuid, nodev: what the program writes is data. The owner is named besides the mode because runc,
+    # where the image has that folder already, gives the tmpfs the folder's mode instead.
+    uid, _, gid = spec.user.partition(":")
+    return f"rw,noexec,nosuid,nodev,size={size},nr_inodes={spec.limits.inodes},mode=1777,uid={uid},gid={gid}"
+
+
+def _bind(mount: Mount) -> dict[str, Any]:
+    return {
+        # A mount, not a bind string: a bind string creates a missing source on the host, and breaks on `:`.
+        "Type": "bind",
+        "Source": mount.source,
+        "Target": mount.target,
+        "ReadOnly": True,
+        # Without these, a file system mounted below the source would appear inside, and writable.
+        "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
+    }

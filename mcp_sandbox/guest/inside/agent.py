@@ -1,0 +1,404 @@
+"""The first process in a sandbox: runs one program and tells the host side, over stdin and stdout, how it went.
+
+It arrives as the container's command, so it always matches the server, and any image with python3 (3.8 or
+newer) can run it. Only the standard library, and little of that: a waiting sandbox pays for every import in
+memory, a new one in time. `mcp_sandbox.guest.protocol` is the other half of what is said here.
+
+As process 1 it is the program's lease: when stdin ends, because the server let go or died by any means, it
+exits, and the kernel kills everything else in its PID namespace. The program shares its user, so it makes
+itself non-dumpable (its memory, files and environment are then refused to the program) and marks every frame
+with a token that no process of the program ever held.
+"""
+
+import ctypes
+import fcntl
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import time
+
+SCRATCH = "/scratch"
+WORKSPACE = "/workspace"
+MAX_LINKS = 4096  # top-level entries that get a link: more would delay every start
+MAX_INBOUND = 64 << 20  # bytes of one frame from the host side, which is trusted: a guard against desync
+CHUNK = 64 << 10  # largest payload that the host side accepts
+BULK = 256 << 10  # bytes read at once where nothing is passed on
+PIPE_SIZE = 256 << 10  # so that a program which writes much is not woken for every 64 KiB
+REST_SECONDS = 0.001  # after a small read: a million one-byte writes become a thousand frames
+SMALL = 4 << 10  # bytes: a read below this was a small one
+KILL_SECONDS = 1.0  # for processes that do not die of SIGKILL at once (uninterruptible sleep)
+PR_SET_DUMPABLE = 4
+
+UP = struct.Struct(">16scI")  # token, kind, length of the payload
+DOWN = struct.Struct(">cI")  # kind, length of the payload
+
+
+class Output:
+    """One output stream of the program: the head passed on as it comes, a tail kept, the rest counted."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.fd, self.program_end = os.pipe()
+        os.set_blocking(self.fd, False)
+        try:
+            fcntl.fcntl(self.fd, 1031, PIPE_SIZE)  # F_SETPIPE_SZ; refused beyond the user's share: then 64 KiB
+        except OSError:
+            pass
+        self.total = 0
+        self.head_left = 0
+        self.tail_size = 0
+        self.tail = bytearray()
+        self.open = True
+        self.rest_until = 0.0
+
+    def read(self, agent):
+        """Take what is there; False when there is nothing more for now."""
+        try:
+            data = os.read(self.fd, CHUNK if self.head_left else BULK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.open = False
+            return False
+        self.total += len(data)
+        self.rest_until = time.monotonic() + REST_SECONDS if len(data) < SMALL else 0.0
+        if self.head_left:
+            head = data[: self.head_left]
+            self.head_left -= len(head)
+            agent.send(self.kind, head)
+            data = data[len(head) :]
+        if data:
+            self.tail += data
+            if len(self.tail) > self.tail_size + BULK:
+                del self.tail[: -self.tail_size or None]
+        return True
+
+    def send_tail(self, agent):
+        """Pass on the last bytes, which follow a gap where the host side counts fewer than `total`."""
+        tail = bytes(self.tail[-self.tail_size :]) if self.tail_size else b""
+        for start in range(0, len(tail), CHUNK):
+            agent.send(self.kind.upper(), tail[start : start + CHUNK])
+
+
+class Input:
+    """Bytes on their way into a pipe that the program reads when it likes."""
+
+    def __init__(self, fd):
+        self.fd = fd
+        self.data = memoryview(b"")
+        os.set_blocking(fd, False)
+
+    def write(self):
+        """Write what fits; False when all is written or nobody will read it."""
+        try:
+            while self.data:
+                self.data = self.data[os.write(self.fd, self.data) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        self.close()
+        return False
+
+    def close(self):
+        os.close(self.fd)
+        self.fd = -1
+
+
+class Agent:
+    """Runs one program, once."""
+
+    def __init__(self):
+        self.token = bytes(16)
+        self.inbox = bytearray()
+        self.outputs = [Output(b"o"), Output(b"e")]
+        self.program_stdin, stdin = os.pipe()
+        self.inputs = [Input(stdin)]
+        self.program = 0
+        self.wait_status = None
+        self.started = 0
+        self.deadline = None
+        self.waiting_file = None
+        self.woken, wake = os.pipe()
+        for fd in (self.woken, wake):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+            # Where the kernel does not shield process 1 (gVisor), the program could stop us with any of these.
+            signal.signal(number, signal.SIG_IGN)
+
+    # ---- speaking with the host side
+
+    def send(self, kind, payload):
+        frame = memoryview(UP.pack(self.token, kind, len(payload)) + payload)
+        while frame:
+            frame = frame[os.write(1, frame) :]
+
+    def send_fields(self, kind, **fields):
+        text = "".join("%s %s\n" % item for item in fields.items() if item[1] is not None)
+        self.send(kind, text.encode("ascii"))
+
+    def hear(self):
+        """Act on what the host side sent; its going away is the end of this sandbox."""
+        data = os.read(0, BULK)
+        if not data:
+            os._exit(0)
+        self.inbox += data
+        while len(self.inbox) >= DOWN.size:
+            kind, length = DOWN.unpack_from(self.inbox)
+            if length > MAX_INBOUND:
+                os._exit(70)
+            if len(self.inbox) < DOWN.size + length:
+                return
+            payload = bytes(self.inbox[DOWN.size : DOWN.size + length])
+            del self.inbox[: DOWN.size + length]
+            if kind == b"R" and not self.started:
+                self.start(payload)
+            elif kind == b"K" and self.started:
+                self.finish("killed")
+            else:
+                os._exit(70)
+
+    # ---- running the program
+
+    def prepare(self):
+        """Make the working folder and start a Python that stops where it would open its program.
+
+        The waiting Python is a real `python3 main.py`: the interpreter initialises, then reads a FIFO which we
+        hold open. No frame, flag or argument of ours is ever in it.
+        """
+        os.chdir(SCRATCH)
+        taken = link_workspace()
+        self.main = "main.py"
+        while self.main in taken:  # a workspace's own file of that name stays what it is
+            self.main = "_" + self.main
+        os.mkfifo(self.main, 0o600)
+        self.waiting_file = os.open(self.main, os.O_RDWR | os.O_NONBLOCK)
+        self.spawn(["python3", self.main])
+
+    def spawn(self, argv):
+        self.program = os.fork()
+        if self.program:
+            return
+        try:
+            set_dumpable(1)  # no program runs yet that could look; after exec the flag is 1 in any case
+            try:
+                with open("/proc/self/oom_score_adj", "w") as score:
+                    score.write("1000")  # so that the kernel takes the program, and we live to tell
+            except OSError:
+                pass
+            for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(number, signal.SIG_DFL)
+            os.setsid()
+            for target, fd in enumerate((self.program_stdin, *(output.program_end for output in self.outputs))):
+                os.dup2(fd, target)
+            os.execvp(argv[0], argv)
+        except OSError as error:
+            os.write(2, ("%s: %s\n" % (argv[0], error.strerror)).encode())
+        finally:
+            os._exit(127)
+
+    def start(self, payload):
+        header, _, body = payload.partition(b"\n\n")
+        fields = dict(line.split(b" ", 1) for line in header.split(b"\n"))
+        code = body[: int(fields[b"code"])]
+        self.inputs[0].data = memoryview(body[len(code) :])
+        for output in self.outputs:
+            output.head_left = int(fields[b"head"])
+            output.tail_size = int(fields[b"tail"])
+        self.reap()
+        if fields[b"language"] == b"python":
+            self.release(code, seekable=fields[b"seekable"] == b"1")
+        else:
+            self.dismiss()
+            os.unlink(self.main)
+            self.spawn([first_program("bash", "sh"), "-c", code])
+        self.token = bytes.fromhex(fields[b"token"].decode())  # only now: no process of the program ever held it
+        os.close(self.program_stdin)
+        for output in self.outputs:
+            os.close(output.program_end)
+        self.started = time.monotonic_ns()
+        self.deadline = time.monotonic() + int(fields[b"deadline_ms"]) / 1000
+        self.send_fields(b"s")
+        self.inputs = [i for i in self.inputs if i.write()]
+
+    def release(self, code, seekable):
+        """Let the waiting Python read its program, which from now on is also the file of that name.
+
+        Where it has not come to open its program yet, it finds the file instead of the FIFO: just as good.
+        """
+        file = os.open(self.main + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        with open(file, "wb") as new:
+            new.write(code)
+        os.rename(self.main + ".new", self.main)
+        if seekable or self.wait_status is not None:
+            # Python seeks in a source that declares another encoding than UTF-8, which a FIFO refuses.
+            self.dismiss()
+            self.spawn(["python3", self.main])
+            return
+        source = Input(self.waiting_file)
+        source.data = memoryview(code)
+        self.inputs.append(source)
+
+    def dismiss(self):
+        """End the waiting Python."""
+        os.close(self.waiting_file)
+        if self.wait_status is None:
+            os.kill(self.program, signal.SIGKILL)
+            os.waitpid(self.program, 0)
+        self.wait_status = None
+
+    def reap(self):
+        """Collect who has died; False when no process is left but us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            if pid == self.program:
+                self.wait_status = status
+
+    def kill_all(self):
+        """Kill every other process in this PID namespace; the number of seconds is bounded."""
+        give_up = time.monotonic() + KILL_SECONDS
+        while time.monotonic() < give_up:
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except OSError:
+                pass
+            if not self.reap():
+                return
+            select.select([self.woken], [], [], 0.01)
+            drain(self.woken)
+
+    def finish(self, reason):
+        """Kill what is left, tell the rest, and end the sandbox."""
+        ended = time.monotonic_ns()
+        self.kill_all()
+        for output in self.outputs:
+            while output.read(self):
+                pass
+            output.send_tail(self)
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        status = self.wait_status
+        oom_kills, peak = memory_counters()
+        self.send_fields(
+            b"x",
+            reason=reason,
+            exit_code=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
+            stdout=self.outputs[0].total,
+            stderr=self.outputs[1].total,
+            duration_ns=ended - self.started,
+            cpu_us=int((usage.ru_utime + usage.ru_stime) * 1e6),
+            peak_bytes=peak if peak is not None else usage.ru_maxrss * 1024,
+            oom_kills=oom_kills,
+        )
+        os._exit(0)
+
+    def loop(self):
+        while True:
+            now = time.monotonic()
+            if self.deadline is not None and now >= self.deadline:
+                self.finish("deadline")
+            poll = select.poll()
+            poll.register(0, select.POLLIN)
+            poll.register(self.woken, select.POLLIN)
+            wake_at = [] if self.deadline is None else [self.deadline]
+            if self.started:
+                for output in self.outputs:
+                    if output.open and output.rest_until <= now:
+                        poll.register(output.fd, select.POLLIN)
+                    elif output.open:
+                        wake_at.append(output.rest_until)
+                for source in self.inputs:
+                    poll.register(source.fd, select.POLLOUT)
+            ready = dict(poll.poll(max(0, min(wake_at) - now) * 1000 if wake_at else None))
+            if 0 in ready:
+                self.hear()
+            if self.woken in ready:
+                drain(self.woken)
+                self.reap()
+                if self.started and self.wait_status is not None:
+                    self.finish("exited")
+            for output in self.outputs:
+                if output.fd in ready:
+                    output.read(self)
+            self.inputs = [i for i in self.inputs if i.fd not in ready or i.write()]
+
+
+def link_workspace():
+    """Let each top-level entry of the workspace appear in the working folder; return the names."""
+    try:
+        names = os.listdir(WORKSPACE)[:MAX_LINKS]
+    except OSError:
+        return ()
+    for name in names:
+        os.symlink(WORKSPACE + "/" + name, name)
+    return names
+
+
+def first_program(*names):
+    """Name the first of these programs that PATH has; the last one where it has none."""
+    for name in names:
+        for folder in os.get_exec_path():
+            if os.access(os.path.join(folder, name), os.X_OK):
+                return name
+    return names[-1]
+
+
+def set_dumpable(value):
+    if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, value, 0, 0, 0):
+        os._exit(71)
+
+
+def memory_counters():
+    """Return how often the kernel killed for memory in here and the most memory held, in bytes; None unknown."""
+    root = "/sys/fs/cgroup/"
+    kills = counter(root + "memory.events", "oom_kill")
+    if kills is None:
+        kills = counter(root + "memory/memory.oom_control", "oom_kill")
+    peak = counter(root + "memory.peak")
+    if peak is None:
+        peak = counter(root + "memory/memory.max_usage_in_bytes")
+    return kills, peak
+
+
+def counter(path, key=None):
+    try:
+        with open(path) as lines:
+            for line in lines:
+                words = line.split()
+                if key is None or words[0] == key:
+                    return int(words[-1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def drain(fd):
+    try:
+        while os.read(fd, 512):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def main():
+    if os.getpid() != 1:
+        # Killing "every other process" is only ours to do in a PID namespace of our own.
+        sys.exit("the agent must be the first process of a container")
+    agent = Agent()
+    agent.prepare()
+    set_dumpable(0)
+    agent.send_fields(b"h", protocol=1, python="%d.%d.%d" % sys.version_info[:3])
+    agent.loop()
+
+
+main()
