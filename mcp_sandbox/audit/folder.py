@@ -1,0 +1,164 @@
+"""The state folder: who may read it, where its files are, and big contents as files named by their hash."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import sqlite3
+import stat
+from typing import TYPE_CHECKING
+
+from mcp_sandbox.errors import AuditError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_FREE_SPACE = "Free space on its disk, or name another folder under [audit] path in the configuration."
+_TRY_AGAIN = "Try again; if it lasts, look for a process that keeps the record locked (`fuser` names it)."
+_DAMAGED = "Run `mcp-sandbox runs verify`; to go on at once, move the folder aside: a new record starts."
+_OWN_FOLDER = "Name a folder of your own under [audit] path in the configuration."
+
+
+class Folder:
+    """Paths and files of one store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database = path / "record.sqlite3"
+        self.blobs = path / "blobs"
+        self.leases = path / "leases"
+        self.setup_lock = path / "setup.lock"
+
+    def prepare(self) -> None:
+        """Make what is missing, 0700, and refuse what somebody else could steer.
+
+        Raises:
+            AuditError: A folder is a symlink, not a folder, or writable by others.
+            OSError: It cannot be made.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.path, self.blobs, self.leases):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+            self._check(folder)
+        descriptor = os.open(self.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.close(descriptor)
+
+    def check(self) -> None:
+        """Refuse a store that somebody else could steer; make nothing.
+
+        Raises:
+            AuditError: There is no store, or a part of it is a symlink or writable by others.
+        """
+        if not os.path.lexists(self.database):
+            raise AuditError(
+                f"There is no run record in {self.path}.",
+                next_step="Run something first, or name the folder under [audit] path in the configuration.",
+            )
+        for folder in (self.path, self.blobs, self.leases):
+            self._check(folder)
+        if self.database.is_symlink():
+            raise AuditError(f"{self.database} is a symbolic link.", next_step=_OWN_FOLDER)
+
+    @staticmethod
+    def _check(folder: Path) -> None:
+        status = folder.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            raise AuditError(f"{folder}, of the run record, is a symbolic link.", next_step=_OWN_FOLDER)
+        if not stat.S_ISDIR(status.st_mode):
+            raise AuditError(f"{folder}, of the run record, is not a folder.", next_step=_OWN_FOLDER)
+        if status.st_mode & 0o022:
+            raise AuditError(
+                f"Others can write in the folder {folder} of the run record.",
+                next_step=f"Run `chmod go-w {folder}`, or name another one under [audit] path.",
+            )
+
+    def blob(self, digest: str) -> Path:
+        """Return where the content with this hash is kept."""
+        return self.blobs / digest[:2] / digest
+
+    def keep(self, digest: str, data: bytes) -> None:
+        """Write a content, whole or not at all, and on disk when this returns.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        target = self.blob(digest)
+        if _is_file_of(target, len(data)):
+            return
+        made = not target.parent.exists()
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        if made:
+            _sync_folder(self.blobs)
+        unfinished = target.parent / f".{digest[:8]}.{secrets.token_hex(8)}.tmp"
+        try:
+            descriptor = os.open(
+                unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            unfinished.replace(target)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        _sync_folder(target.parent)
+
+    def read(self, digest: str) -> bytes:
+        """Return a content.
+
+        Raises:
+            OSError: It is gone.
+        """
+        descriptor = os.open(self.blob(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
+
+    @contextlib.contextmanager
+    def explained(self, doing: str = "written") -> Iterator[None]:
+        """Turn what SQLite and the system say into an error that names the folder and the next step."""
+        try:
+            yield
+        except sqlite3.Error as exc:
+            raise AuditError(
+                f"The run record in {self.path} cannot be {doing}: {exc}.", next_step=_next_step(exc)
+            ) from exc
+        except OSError as exc:
+            full = exc.errno in {errno.ENOSPC, errno.EDQUOT}
+            raise AuditError(
+                f"The run record in {self.path} cannot be {doing}: {exc.strerror or exc}.",
+                next_step=_FREE_SPACE if full else None,
+            ) from exc
+
+
+def _next_step(error: sqlite3.Error) -> str | None:
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return _FREE_SPACE
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return _TRY_AGAIN
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return _DAMAGED
+        case _:
+            return None
+
+
+def _is_file_of(path: Path, size: int) -> bool:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == size
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put a folder's entries on disk: without it a power cut can forget a file that was itself synced."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

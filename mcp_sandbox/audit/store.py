@@ -1,0 +1,228 @@
+"""The run record as the executor sees it: a scope around each run.
+
+Entering the scope puts the opening record on disk; leaving it, in whatever way, writes the closing record. If
+the opening cannot be written the scope is not entered: nothing runs that is not on the record.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import anyio
+from anyio import to_thread
+
+from mcp_sandbox.audit.folder import Folder
+from mcp_sandbox.audit.journal import Journal
+from mcp_sandbox.audit.record import Opening, as_bytes
+from mcp_sandbox.audit.run_id import RunIds, name_of
+from mcp_sandbox.errors import AuditError, SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
+
+    from mcp_sandbox.model import ExecutionResult
+
+T = TypeVar("T")
+
+OPENING_SECONDS = 5.0
+"""How long a run waits for its opening record, in seconds; then it does not run."""
+
+CLOSING_SECONDS = 1.0
+"""How long a closing record may take, in seconds, also when the run was cancelled."""
+
+ARGUMENTS_BYTES = 256 * 1024
+"""How much of a malformed call's arguments is kept, in bytes."""
+
+
+class Entry:
+    """One run on the record, while its scope is open."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.facts: dict[str, object] = {}
+        self.result: ExecutionResult | None = None
+        self.contents: dict[str, bytes] = {}
+
+    def note(self, **facts: object) -> None:
+        """Add what is learnt after the opening (image id, engine version, ...) to the closing record.
+
+        Facts are JSON; a later fact of the same name replaces the earlier one.
+        """
+        self.facts.update(facts)
+
+    def finish(self, result: ExecutionResult, *, stdout: bytes, stderr: bytes) -> None:
+        """Set the result, and the streams as far as they were kept; written when the scope is left."""
+        self.result = result
+        self.contents = {"stdout": stdout, "stderr": stderr}
+        for stream, kept, shown in (("stdout", stdout, result.stdout), ("stderr", stderr, result.stderr)):
+            if as_bytes(shown) != kept:
+                self.contents[f"{stream}_shown"] = as_bytes(shown)
+
+
+class Recorder(Protocol):
+    """What the executor asks of a record; `AuditStore` keeps one, `Unrecorded` does not."""
+
+    def entry(self, opening: Opening) -> AbstractAsyncContextManager[Entry]:
+        """Yield an entry whose opening is on disk; leaving the scope writes the closing record.
+
+        Raises:
+            AuditError: It cannot be written. On entering: do not run. On leaving: the run is over, and
+                will be recorded as lost by the server's end or the next start.
+        """
+        ...
+
+    async def refused(self, request: Opening | Mapping[str, object], error: SandboxError) -> str:
+        """Record a call that ran nothing, by what it asked or by its raw arguments; return its run_id.
+
+        Raises:
+            AuditError: It cannot be written.
+        """
+        ...
+
+    async def open(self) -> None:
+        """Open the store now, so that a fault is known at start; otherwise the first call does.
+
+        Raises:
+            AuditError: It cannot be opened. The next call tries again.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Seal the chain, within 1 s.
+
+        Raises:
+            AuditError: It cannot be written.
+        """
+        ...
+
+
+class AuditStore:
+    """The run record in one folder, which several servers may share."""
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        self._journal = Journal(Folder(folder), clock)
+        # One writer per server, with a thread that nothing else can starve.
+        self._writer = anyio.CapacityLimiter(1)
+
+    async def open(self) -> None:
+        """Open the store now; see `Recorder.open`."""
+        await self._write(OPENING_SECONDS, self._journal.begin)
+
+    async def aclose(self) -> None:
+        """Seal the chain; see `Recorder.aclose`."""
+        await self._write(CLOSING_SECONDS, self._journal.end)
+
+    @asynccontextmanager
+    async def entry(self, opening: Opening) -> AsyncIterator[Entry]:
+        """Yield an entry whose opening is on disk; see `Recorder.entry`."""
+        number = await self._write(OPENING_SECONDS, partial(self._journal.open_run, opening))
+        started = time.monotonic()
+        entry = Entry(name_of(number))
+        try:
+            yield entry
+        except BaseException as exc:
+            try:
+                await self._close(number, entry, started, exc)
+            except AuditError as unwritten:
+                # What ended the run matters more, a cancellation above all: it must go on as what it is.
+                exc.add_note(f"Its end is not on the record: {unwritten}")
+            raise
+        await self._close(number, entry, started, None)
+
+    async def refused(self, request: Opening | Mapping[str, object], error: SandboxError) -> str:
+        """Record a call that ran nothing; see `Recorder.refused`."""
+        data: dict[str, object] = {"error": {"code": error.code, "message": error.message}}
+        if isinstance(request, Opening):
+            opening, contents = request, {"code": as_bytes(request.code)}
+        else:
+            opening, arguments = None, _raw_json(request)
+            contents = {"arguments": arguments[:ARGUMENTS_BYTES]}
+            data["arguments_bytes"] = len(arguments)
+        number = await self._write(
+            OPENING_SECONDS, partial(self._journal.refuse, opening, data, contents, error.code)
+        )
+        return name_of(number)
+
+    async def _close(self, number: int, entry: Entry, started: float, raised: BaseException | None) -> None:
+        status, error = _outcome(entry, raised)
+        data = {
+            "status": status,
+            "error": error,
+            "result": entry.result.model_dump(mode="json", exclude={"stdout", "stderr"})
+            if entry.result
+            else None,
+            "facts": json.loads(json.dumps(entry.facts, default=str)),
+            # Monotonic: the clock may be set while a program runs.
+            "elapsed_ms": round((time.monotonic() - started) * 1000),
+        }
+        await self._write(
+            CLOSING_SECONDS, partial(self._journal.close_run, number, data, entry.contents, entry.result)
+        )
+
+    async def _write(self, seconds: float, write: Callable[[float], T]) -> T:
+        """Run `write` in a worker thread, shielded from cancellation and bounded by `seconds`.
+
+        `write` waits a little less for other servers, so that "busy" is told as that and not as silence.
+        """
+        with anyio.move_on_after(seconds, shield=True):
+            return await to_thread.run_sync(
+                write, seconds * 0.8, abandon_on_cancel=True, limiter=self._writer
+            )
+        raise AuditError(
+            f"The run record in {self.folder} did not answer within {seconds:g} s.",
+            next_step="Look at the disk that holds it, or name another folder under [audit] path.",
+        )
+
+
+class Unrecorded:
+    """Keeps nothing: what `unsafe_run_unrecorded` puts in the record's place."""
+
+    def __init__(self) -> None:
+        self._ids = RunIds()
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+    @asynccontextmanager
+    async def entry(self, opening: Opening) -> AsyncIterator[Entry]:
+        """Yield an entry that is forgotten."""
+        yield Entry(name_of(self._ids.next()))
+
+    async def refused(self, request: Opening | Mapping[str, object], error: SandboxError) -> str:
+        """Return a run_id that leads nowhere."""
+        return name_of(self._ids.next())
+
+
+def _outcome(entry: Entry, raised: BaseException | None) -> tuple[str, dict[str, str] | None]:
+    """Return the status to record and the error beside it; an error never hides a result."""
+    while isinstance(raised, BaseExceptionGroup) and len(raised.exceptions) == 1:
+        raised = raised.exceptions[0]
+    error: dict[str, str] | None = None
+    status = "error"
+    if raised is None:
+        if entry.result is None:
+            error = {"code": SandboxError.code, "message": "The run ended without a result."}
+    elif isinstance(raised, SandboxError):
+        error = {"code": raised.code, "message": raised.message}
+    elif isinstance(raised, Exception):
+        # Its text may hold anything, a secret too; its type is ours to tell.
+        error = {"code": SandboxError.code, "message": f"{type(raised).__name__} was raised."}
+    else:
+        status, error = "cancelled", {"code": "cancelled", "message": "The run was cancelled."}
+    return (entry.result.status if entry.result else status), error
+
+
+def _raw_json(request: Mapping[str, object]) -> bytes:
+    try:
+        return json.dumps(dict(request), ensure_ascii=True, default=repr).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as exc:
+        return json.dumps({"unreadable": type(exc).__name__}).encode("ascii")

@@ -1,0 +1,165 @@
+"""What the executor relies on: on disk before the run, closed whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from mcp_sandbox.audit.record import Opening
+from mcp_sandbox.audit.store import AuditStore, Unrecorded
+from mcp_sandbox.errors import EngineUnreachable, RequestRefused
+from mcp_sandbox.model import Artifact, Client, ExecutionResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+OPENING = Opening(
+    language="python",
+    code="print(6 * 7)",
+    timeout_seconds=5,
+    client=Client(name="desk", version="1"),
+    workspace="papers",
+    policy={"network": "none"},
+    environment=("LANG",),
+)
+
+
+def result(run_id: str, **changes: object) -> ExecutionResult:
+    return ExecutionResult.model_validate(
+        {
+            "run_id": run_id,
+            "status": "exited",
+            "exit_code": 0,
+            "stdout": "42\n",
+            "stderr": "",
+            "stdout_bytes": 3,
+            "stderr_bytes": 0,
+            "truncated": False,
+            "duration_ms": 12,
+            **changes,
+        }
+    )
+
+
+def runs(folder: Path) -> list[tuple[object, ...]]:
+    with sqlite3.connect(folder / "record.sqlite3") as connection:
+        return connection.execute("SELECT status, error, exit_code FROM runs ORDER BY id").fetchall()
+
+
+def records(folder: Path) -> list[dict[str, object]]:
+    with sqlite3.connect(folder / "record.sqlite3") as connection:
+        rows = connection.execute("SELECT body FROM records ORDER BY chain, seq").fetchall()
+    return [json.loads(body) for (body,) in rows]
+
+
+@pytest.fixture
+async def store(tmp_path: Path):
+    store = AuditStore(tmp_path / "state")
+    yield store
+    await store.aclose()
+
+
+async def test_the_opening_is_on_disk_before_the_body_runs(store: AuditStore):
+    async with store.entry(OPENING):
+        assert runs(store.folder) == [("open", "", None)]
+        assert records(store.folder)[1]["data"]["client"] == {"name": "desk", "version": "1"}
+
+
+async def test_leaving_with_a_result_records_it_and_what_was_learnt_meanwhile(store: AuditStore):
+    plot = Artifact(path="out/plot.png", size=3, mime_type="image/png", sha256="ab" * 32, uri="artifact://x")
+    async with store.entry(OPENING) as entry:
+        entry.note(image_id="sha256:1", runtime="runc")
+        entry.note(runtime="runsc")
+        entry.finish(result(entry.run_id, exit_code=3, artifacts=(plot,)), stdout=b"42\n\xff", stderr=b"")
+    assert runs(store.folder) == [("exited", "", 3)]
+    closing = records(store.folder)[2]
+    assert closing["kind"] == "closing"
+    assert closing["data"]["facts"] == {"image_id": "sha256:1", "runtime": "runsc"}
+    assert closing["data"]["result"]["artifacts"][0]["path"] == "out/plot.png"
+
+
+async def test_a_failure_is_recorded_by_its_code_and_still_raised(store: AuditStore):
+    with pytest.raises(EngineUnreachable):
+        async with store.entry(OPENING):
+            raise EngineUnreachable("Nothing answers at tcp://engine.")
+    assert runs(store.folder) == [("error", "engine_unreachable", None)]
+
+
+async def test_an_unknown_failure_is_recorded_without_its_text(store: AuditStore):
+    with pytest.raises(ValueError, match="hunter2"):
+        async with store.entry(OPENING):
+            raise ValueError("hunter2")
+    assert runs(store.folder) == [("error", "internal_error", None)]
+    assert "hunter2" not in json.dumps(records(store.folder))
+
+
+async def test_a_cancelled_run_is_recorded_as_cancelled(store: AuditStore):
+    with anyio.move_on_after(30) as scope:
+        async with store.entry(OPENING):
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert runs(store.folder) == [("cancelled", "cancelled", None)]
+
+
+async def test_a_result_outlives_a_cancellation_after_it(store: AuditStore):
+    with anyio.move_on_after(30) as scope:
+        async with store.entry(OPENING) as entry:
+            entry.finish(result(entry.run_id), stdout=b"42\n", stderr=b"")
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert runs(store.folder) == [("exited", "cancelled", 0)]
+
+
+async def test_leaving_without_a_result_is_an_error_on_the_record(store: AuditStore):
+    async with store.entry(OPENING):
+        pass
+    assert runs(store.folder) == [("error", "internal_error", None)]
+
+
+async def test_a_refused_call_is_a_record(store: AuditStore):
+    run_id = await store.refused(OPENING, RequestRefused("The code is longer than 1 MB."))
+    assert len(run_id) == 13
+    assert runs(store.folder) == [("refused", "refused", None)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"code": 7, "language": {"$ne": 1}},
+        {"code": "\ud800", "x": float("nan"), "y": b"\xff", "z": {1, 2}},
+        {"code": "x" * 1_000_000},
+    ],
+)
+async def test_a_malformed_call_is_a_record(store: AuditStore, arguments: dict[str, object]):
+    await store.refused(arguments, RequestRefused("`code` is not text."))
+    assert runs(store.folder) == [("refused", "refused", None)]
+
+
+async def test_code_is_recorded_as_sent_even_where_it_is_not_valid_unicode(store: AuditStore):
+    async with store.entry(OPENING.model_copy(update={"code": "print('\ud800\x00')"})):
+        with sqlite3.connect(store.folder / "record.sqlite3") as connection:
+            (code,) = connection.execute("SELECT body FROM contents WHERE role = 'code'").fetchone()
+    assert code == b"print('\xed\xa0\x80\x00')"
+
+
+async def test_names_of_runs_sort_by_time_also_when_the_clock_is_set_back(tmp_path: Path):
+    times = iter([2e9, 2e9, 1e9, *[1e9] * 50])
+    store = AuditStore(tmp_path / "state", clock=lambda: next(times))
+    names = [await store.refused(OPENING, RequestRefused("No.")) for _ in range(5)]
+    assert names == sorted(set(names))
+    await store.aclose()
+
+
+async def test_an_unrecorded_run_keeps_nothing():
+    store = Unrecorded()
+    async with store.entry(OPENING) as entry:
+        entry.finish(result(entry.run_id), stdout=b"", stderr=b"")
+    assert await store.refused({}, RequestRefused("No."))
+    await store.aclose()
