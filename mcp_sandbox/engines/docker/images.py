@@ -1,4 +1,7 @@
-"""The images that programs run in: building them on an engine, and telling whether one is what this version builds."""
+"""The images that programs run in: building them, and telling whether one is what this version would build.
+
+A client comes from `Connection.client`, whose scope also says what the SDK's own failures mean.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import docker.errors
+from docker.errors import APIError, ImageNotFound
+from docker.utils import parse_repository_tag
 
 from mcp_sandbox import __version__
-from mcp_sandbox.engines.docker.errors import translated
 from mcp_sandbox.errors import EngineError, ImageMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    import docker
+    from docker import APIClient
 
 STANDARD = "mcp-sandbox/standard:latest"
 MINIMAL = "mcp-sandbox/minimal:latest"
@@ -38,17 +41,25 @@ _CONTENT_LABEL = "mcp-sandbox.image.content"
 _BASE_LABEL = "mcp-sandbox.image.base"
 _VERSION_LABEL = "org.opencontainers.image.version"
 
-# What pip and apt are told by the environment of whoever builds. They stay in the stages that are thrown away.
-_PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+# What the environment tells pip and apt. It stays in the stages that are thrown away.
+_PASSED_ON = (
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_TRUSTED_HOST",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+)
 
 _SILENCE = 1800
 """Seconds that a build may print nothing: one step installs all of Python's packages."""
 
 _NO_BASE = (
-    f"Give the engine a base image and build again: `docker pull {_PYTHON_BASE}`, or `docker load` of one saved "
-    "elsewhere, or `--base` with a Debian or Ubuntu image that has python3 3.11 or newer. On Debian and Ubuntu "
-    "`sudo apt-get install mmdebstrap` lets the build make one without a registry."
+    f"Bring a base image to the engine, then build again: `docker pull {_PYTHON_BASE}`, or `docker load` of "
+    "one saved elsewhere, or `--base` with a Debian or Ubuntu image that has python3 3.11 or newer. On Debian "
+    "and Ubuntu `sudo apt-get install mmdebstrap` lets the build make one without a registry."
 )
+_NO_SUCH_BASE = "Pull or load it on that engine, or leave `--base` out to have one found."
 
 
 @dataclass(frozen=True)
@@ -87,14 +98,12 @@ def content_hash() -> str:
     return digest.hexdigest()
 
 
-def list_images(client: docker.APIClient) -> list[Image]:
+def list_images(client: APIClient) -> list[Image]:
     """Return our images on the engine, by name.
 
     Raises:
         EngineError: The engine failed.
     """
-    with translated(client.base_url):
-        found = client.images(filters={"label": _CONTENT_LABEL})
     current = content_hash()
     images = [
         Image(
@@ -106,7 +115,7 @@ def list_images(client: docker.APIClient) -> list[Image]:
             base=entry["Labels"].get(_BASE_LABEL, ""),
             current=entry["Labels"][_CONTENT_LABEL] == current,
         )
-        for entry in found
+        for entry in client.images(filters={"label": _CONTENT_LABEL})
         for name in entry["RepoTags"] or ()
         if name != "<none>:<none>"
     ]
@@ -114,7 +123,7 @@ def list_images(client: docker.APIClient) -> list[Image]:
 
 
 def build_image(
-    client: docker.APIClient,
+    client: APIClient,
     *,
     base: str | None,
     minimal: bool,
@@ -123,8 +132,9 @@ def build_image(
 ) -> Image:
     """Build the standard or the minimal image and return it.
 
-    Without `base`, the first of these that there is: the official Python image, on the engine or from its registry; a
-    base made of Debian's packages on this host. `ca_bundle` is trusted while packages are fetched, and does not stay.
+    Without `base`, the first of these that there is: the official Python image, on the engine or from its
+    registry; a base made of Debian's packages on this host. `ca_bundle` is trusted while packages are
+    fetched, and does not stay.
 
     Raises:
         ImageMissing: There is no base image.
@@ -132,25 +142,24 @@ def build_image(
         OSError: `ca_bundle` cannot be read.
     """
     context = _context(ca_bundle.read_bytes() if ca_bundle else b"")
-    with translated(client.base_url):
-        base = _require(client, base, progress) if base else _find_base(client, progress)
-        progress(BuildProgress(0, 0, f"base image: {base}"))
-        name = MINIMAL if minimal else STANDARD
-        output = client.build(
-            fileobj=context,
-            custom_context=True,
-            target="minimal" if minimal else "standard",
-            tag=name,
-            buildargs={"BASE": base} | _from_environment(),
-            labels={_CONTENT_LABEL: content_hash(), _BASE_LABEL: base, _VERSION_LABEL: __version__},
-            # The engine's own network may be off (`--bridge none`), and a proxy on this host is at 127.0.0.1.
-            network_mode="host",
-            rm=True,
-            forcerm=True,
-            timeout=_SILENCE,
-            decode=True,
-        )
-        _follow(output, progress)
+    base = _require(client, base, progress) if base else _find_base(client, progress)
+    progress(BuildProgress(0, 0, f"base image: {base}"))
+    name = MINIMAL if minimal else STANDARD
+    output = client.build(
+        fileobj=context,
+        custom_context=True,
+        target="minimal" if minimal else "standard",
+        tag=name,
+        buildargs={"BASE": base} | _from_environment(),
+        labels={_CONTENT_LABEL: content_hash(), _BASE_LABEL: base, _VERSION_LABEL: __version__},
+        # The engine's own network may be off (`--bridge none`), and a proxy on this host is at 127.0.0.1.
+        network_mode="host",
+        rm=True,
+        forcerm=True,
+        timeout=_SILENCE,
+        decode=True,
+    )
+    _follow(output, progress)
     return next(image for image in list_images(client) if image.name == name)
 
 
@@ -175,7 +184,7 @@ def _from_environment() -> dict[str, str]:
     return {name: value for name, value in given if value}
 
 
-def _find_base(client: docker.APIClient, progress: Callable[[BuildProgress], None]) -> str:
+def _find_base(client: APIClient, progress: Callable[[BuildProgress], None]) -> str:
     try:
         return _require(client, _PYTHON_BASE, progress)
     except ImageMissing as error:
@@ -185,30 +194,34 @@ def _find_base(client: docker.APIClient, progress: Callable[[BuildProgress], Non
     return _DEBIAN_BASE
 
 
-def _has(client: docker.APIClient, image: str) -> bool:
+def _has(client: APIClient, image: str) -> bool:
     try:
-        client.inspect_image(image)
-    except docker.errors.ImageNotFound:
+        client.inspect_image(image)  # type: ignore[no-untyped-call]
+    except ImageNotFound:
         return False
     return True
 
 
-def _require(client: docker.APIClient, image: str, progress: Callable[[BuildProgress], None]) -> str:
+def _require(client: APIClient, image: str, progress: Callable[[BuildProgress], None]) -> str:
     if _has(client, image):
         return image
     progress(BuildProgress(0, 0, f"pulling {image}"))
-    repository, tag = docker.utils.parse_repository_tag(image)
+    repository, tag = parse_repository_tag(image)
     try:
         for event in client.pull(repository, tag=tag or "latest", stream=True, decode=True):
             if "error" in event:
-                raise ImageMissing(f"{image} cannot be pulled: {event['error']}.", next_step=_NO_BASE)
-            progress(BuildProgress(0, 0, " ".join(str(event.get(key, "")) for key in ("id", "status", "progress"))))
-    except docker.errors.APIError as error:
-        raise ImageMissing(f"{image} cannot be pulled: {error.explanation}.", next_step=_NO_BASE) from error
+                raise ImageMissing(f"{image} cannot be pulled: {event['error']}.", next_step=_NO_SUCH_BASE)
+            progress(
+                BuildProgress(0, 0, " ".join(str(event.get(key, "")) for key in ("id", "status", "progress")))
+            )
+    except APIError as error:
+        raise ImageMissing(
+            f"{image} cannot be pulled: {error.explanation}.", next_step=_NO_SUCH_BASE
+        ) from error
     return image
 
 
-def _make_debian_base(client: docker.APIClient, progress: Callable[[BuildProgress], None]) -> None:
+def _make_debian_base(client: APIClient, progress: Callable[[BuildProgress], None]) -> None:
     mmdebstrap = shutil.which("mmdebstrap")
     if mmdebstrap is None:
         raise ImageMissing("there is no base image to build on.", next_step=_NO_BASE)
@@ -223,7 +236,9 @@ def _make_debian_base(client: docker.APIClient, progress: Callable[[BuildProgres
         if process.returncode:
             raise ImageMissing(f"mmdebstrap made no base image: {' | '.join(said)}.", next_step=_NO_BASE)
         repository, tag = _DEBIAN_BASE.split(":")
-        client.import_image_from_file(archive.name, repository=repository, tag=tag, changes=[f"ENV PATH={_PATH}"])
+        client.import_image_from_file(
+            archive.name, repository=repository, tag=tag, changes=[f"ENV PATH={_PATH}"]
+        )
 
 
 def _follow(output: Iterable[dict[str, Any]], progress: Callable[[BuildProgress], None]) -> None:
@@ -232,9 +247,10 @@ def _follow(output: Iterable[dict[str, Any]], progress: Callable[[BuildProgress]
     for event in output:
         if "error" in event:
             raise EngineError(
-                f"step {now.step} of {now.steps} failed: {event['error'].strip()}. It said: {' | '.join(said)}",
-                next_step="Correct that and build again: the steps before it are kept. Packages come from the indexes "
-                "of Debian and PyPI; `--ca-bundle` names the certificates of a proxy in between.",
+                f"step {now.step} of {now.steps} failed: {event['error'].strip()}; "
+                f"its last words: {' | '.join(said)}.",
+                next_step="Correct that and build again: the steps before it are kept. Packages come from "
+                "the indexes of Debian and PyPI; `--ca-bundle` names the certificates of a proxy between.",
             )
         for line in event.get("stream", "").splitlines():
             if not line.strip():
