@@ -1,0 +1,5 @@
+"""`python -m mcp_sandbox` is `mcp-sandbox`."""
+
+from mcp_sandbox.cli import main
+
+main()

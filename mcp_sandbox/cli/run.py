@@ -1,0 +1,139 @@
+"""`mcp-sandbox run`: one program, its output as it comes, its exit status as ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from mcp_sandbox.cli import FAILED
+from mcp_sandbox.cli.options import config_option, current_folder, workspace_option
+
+if TYPE_CHECKING:
+    from mcp_sandbox.config.policy import Configuration
+    from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Language
+
+TIMED_OUT = 124
+"""Exit status of a program that was stopped at its deadline, as of timeout(1)."""
+OUT_OF_MEMORY = 137
+
+
+@click.command(no_args_is_help=True)
+@config_option
+@workspace_option
+@click.option("-c", "code", metavar="CODE", help="Run this Python program.")
+@click.option("--shell", "command", metavar="COMMAND", help="Run this shell command.")
+@click.argument("file", required=False, metavar="[FILE|-]")
+@click.option("--timeout", metavar="SECONDS", type=float, help="Wall-clock limit.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the output.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    config_file: Path | None,
+    workspace: str | None,
+    code: str | None,
+    command: str | None,
+    file: str | None,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Run one program in a sandbox and show what it prints, as it prints it.
+
+    The program is CODE, or a FILE (`-` reads it from stdin; *.sh is a shell script), or a shell COMMAND. The exit
+    status is the program's own; 124 when it was stopped at its deadline, 137 when it ran out of memory, 125 when
+    the sandbox failed.
+
+    \b
+    mcp-sandbox run -c 'print(6 * 7)'
+    mcp-sandbox run --workspace ~/data --shell 'wc -l *.csv'
+    mcp-sandbox run --timeout 60 simulate.py
+    """
+    from mcp_sandbox.model import ExecutionRequest
+    from mcp_sandbox.workspace import load_configuration
+
+    language, source = _program(code, command, file)
+    configuration = load_configuration(
+        config_file=config_file, workspace=workspace, environ=os.environ, cwd=current_folder()
+    )
+    request = ExecutionRequest(language=language, code=source, timeout_seconds=timeout)
+    result = anyio.run(_execute, configuration, request, as_json)
+    if result is None:
+        ctx.exit(128 + signal.SIGINT)
+    if as_json:
+        click.echo(result.model_dump_json(indent=2))
+    else:
+        _say_how_it_ended(result)
+    ctx.exit(exit_status(result))
+
+
+def _program(code: str | None, command: str | None, file: str | None) -> tuple[Language, str]:
+    given = [source for source in (code, command, file) if source is not None]
+    if len(given) != 1:
+        raise click.UsageError("give one program: -c CODE, --shell COMMAND, or FILE")
+    if code is not None:
+        return "python", code
+    if command is not None:
+        return "shell", command
+    if file == "-":
+        return "python", sys.stdin.read()
+    try:
+        text = Path(given[0]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"cannot read {given[0]}: {error}") from None
+    return ("shell" if given[0].endswith(".sh") else "python"), text
+
+
+async def _execute(configuration: Configuration, request: ExecutionRequest, as_json: bool) -> ExecutionResult | None:
+    """Run it; None where a signal came first."""
+    from mcp_sandbox.app import running
+
+    result = None
+    async with running(configuration, os.environ, origin="cli") as executor, anyio.create_task_group() as tasks:
+
+        async def stop_at_signal() -> None:
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                async for _ in signals:
+                    tasks.cancel_scope.cancel()
+
+        tasks.start_soon(stop_at_signal)
+        result = await executor.execute(request, None if as_json else Terminal())
+        tasks.cancel_scope.cancel()
+    return result
+
+
+class Terminal:
+    """Passes a program's output on to our own, byte for byte."""
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Pass on the next bytes."""
+        target = sys.stdout if stream == "stdout" else sys.stderr
+        target.buffer.write(data)
+        target.buffer.flush()
+
+    write_tail = write
+
+
+def _say_how_it_ended(result: ExecutionResult) -> None:
+    if result.status == "exited" and result.signal is None and not result.hint:
+        return
+    from mcp_sandbox.server.render import headline
+
+    click.echo(f"mcp-sandbox: {headline(result)}", err=True)
+    if result.hint:
+        click.echo(f"mcp-sandbox: {result.hint}", err=True)
+
+
+def exit_status(result: ExecutionResult) -> int:
+    """Return the exit status that tells a shell how a run ended."""
+    if result.status == "timed_out":
+        return TIMED_OUT
+    if result.status == "out_of_memory":
+        return OUT_OF_MEMORY
+    if result.signal:
+        return 128 + signal.Signals[result.signal].value
+    return FAILED if result.exit_code is None else result.exit_code

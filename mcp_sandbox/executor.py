@@ -1,0 +1,156 @@
+"""One execution, from request to result: the order of things, on one screen.
+
+The order is the security argument: on the record before anything runs, refused before a sandbox exists, the
+deadline inside the sandbox's scope, the sandbox gone before the result is told.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from mcp_sandbox.audit.record import Opening
+from mcp_sandbox.capture import Capture, share
+from mcp_sandbox.errors import Busy
+from mcp_sandbox.guest.session import run_program
+from mcp_sandbox.hints import hint_for
+from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Status
+from mcp_sandbox.plan import Plan, plan
+from mcp_sandbox.sandbox import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mcp_sandbox.audit.record import Origin
+    from mcp_sandbox.audit.store import Recorder
+    from mcp_sandbox.config.policy import Configuration, Policy
+    from mcp_sandbox.guest.session import End, OutputSink, Program, Report, Stream
+    from mcp_sandbox.sandbox import Engine
+
+
+class Executor:
+    """Runs programs under one policy, each in a sandbox of its own, a bounded number at once."""
+
+    def __init__(self, configuration: Configuration, engine: Engine, record: Recorder, *, origin: Origin) -> None:
+        self.policy = configuration.policy
+        self.record = record
+        self._policy_json = configuration.policy.model_dump(mode="json")
+        self._engine = engine
+        self._origin: Origin = origin
+        self._running = anyio.CapacityLimiter(configuration.server.max_parallel)
+        self._max_queued = configuration.server.max_queued
+
+    async def execute(self, request: ExecutionRequest, watcher: OutputSink | None = None) -> ExecutionResult:
+        """Run one program and return how it ended; `watcher` is told its output as it comes.
+
+        Raises:
+            SandboxError: Nothing ran, or the engine failed.
+        """
+        async with self.record.entry(self._opening(request)) as entry:
+            planned = plan(request, self.policy)
+            streams = Streams(planned.program, watcher)
+            async with self._slot(), self._engine.launch(planned.spec) as sandbox:
+                entry.note(sandbox=sandbox.name)
+                report = await run_program(sandbox, planned.program, streams)
+                ending = Ending() if report.end else await sandbox.ending()
+                diagnostics = sandbox.diagnostics
+            if report.lost_because:
+                entry.note(lost_because=report.lost_because, diagnostics=diagnostics.decode("utf-8", "replace"))
+            result = settle(entry.run_id, planned, report, ending, streams, self.policy)
+            entry.finish(result, stdout=streams.stdout.kept(), stderr=streams.stderr.kept())
+            return result
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """Wait, first come first served, until fewer than `max_parallel` run."""
+        waiting = self._running.statistics().tasks_waiting
+        if waiting >= self._max_queued and self._running.available_tokens < 1:
+            raise Busy(f"{waiting} calls wait already, which is the limit (max_queued).")
+        async with self._running:
+            yield
+
+    def _opening(self, request: ExecutionRequest) -> Opening:
+        return Opening(
+            language=request.language,
+            code=request.code,
+            timeout_seconds=request.timeout_seconds,
+            client=request.client,
+            workspace=self.policy.workspace,
+            policy=self._policy_json,
+            origin=self._origin,
+        )
+
+
+class Streams:
+    """Both output streams of one run, kept within bounds and shown to whoever watches."""
+
+    def __init__(self, program: Program, watcher: OutputSink | None) -> None:
+        self.stdout = Capture(program.head_bytes, program.tail_bytes)
+        self.stderr = Capture(program.head_bytes, program.tail_bytes)
+        self._watcher = watcher
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Take the next bytes of a stream."""
+        (self.stdout if stream == "stdout" else self.stderr).write(data)
+        if self._watcher:
+            self._watcher.write(stream, data)
+
+    def write_tail(self, stream: Stream, data: bytes) -> None:
+        """Take bytes of the end of a stream, which may follow a gap."""
+        (self.stdout if stream == "stdout" else self.stderr).write_tail(data)
+        if self._watcher:
+            self._watcher.write_tail(stream, data)
+
+
+def settle(
+    run_id: str, planned: Plan, report: Report, ending: Ending, streams: Streams, policy: Policy
+) -> ExecutionResult:
+    """Return the one consistent account of a run."""
+    end = report.end
+    if end:
+        streams.stdout.settle(end.stdout)
+        streams.stderr.settle(end.stderr)
+    status = _status(report, ending)
+    budgets = share(policy.reply_limit, streams.stdout.total, streams.stderr.total)
+    stdout, stderr = streams.stdout.show(budgets[0]), streams.stderr.show(budgets[1])
+    truncated = bool(stdout.dropped or stderr.dropped)
+    own_end = end is not None and end.reason == "exited"
+    return ExecutionResult(
+        run_id=run_id,
+        status=status,
+        exit_code=end.exit_code if end and own_end else None,
+        signal=_signal_name(end) if own_end else None,
+        stdout=stdout.text,
+        stderr=stderr.text,
+        stdout_bytes=end.stdout if end else None,
+        stderr_bytes=end.stderr if end else None,
+        truncated=truncated,
+        duration_ms=end.duration_ns // 1_000_000 if end else None,
+        cpu_ms=end.cpu_us // 1000 if end else None,
+        peak_memory_bytes=end.peak_bytes if end else None,
+        hint=hint_for(status, report, planned, policy, truncated=truncated),
+    )
+
+
+def _status(report: Report, ending: Ending) -> Status:
+    end = report.end
+    if report.deadline_passed or (end and end.reason == "deadline"):
+        return "timed_out"
+    if end is None:
+        return "out_of_memory" if ending.out_of_memory else "lost"
+    # A shell that runs a program which is killed for memory ends with 128 + 9, by its own choice.
+    if end.oom_kills and (end.signal == signal.SIGKILL or end.exit_code == 128 + signal.SIGKILL):
+        return "out_of_memory"
+    return "exited"
+
+
+def _signal_name(end: End | None) -> str | None:
+    if end is None or end.signal is None:
+        return None
+    try:
+        return signal.Signals(end.signal).name
+    except ValueError:
+        return f"SIG{end.signal}"

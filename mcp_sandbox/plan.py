@@ -1,0 +1,118 @@
+"""From a request and a policy to what will run: pure, and every refusal of a call happens here.
+
+Above: `executor`. Below: `config`, `guest`, `sandbox`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from mcp_sandbox.errors import RequestRefused
+from mcp_sandbox.guest.protocol import agent_command
+from mcp_sandbox.guest.session import Program
+from mcp_sandbox.sandbox import Limits, Mount, SandboxSpec
+
+if TYPE_CHECKING:
+    from mcp_sandbox.config.policy import Policy
+    from mcp_sandbox.model import ExecutionRequest
+
+MIN_TIMEOUT_SECONDS = 0.1
+SHELL_CODE_BYTES = (128 << 10) - 1
+"""The kernel's limit for one argument, and a command is one: `bash -c COMMAND`."""
+
+ENVIRONMENT = (
+    ("HOME", "/tmp"),  # noqa: S108  # inside the sandbox: the one place besides /scratch that takes a cache
+    ("LANG", "C.UTF-8"),
+    # What a program printed must be there when it is stopped: a buffer would die with it.
+    ("PYTHONUNBUFFERED", "1"),
+    ("TMPDIR", "/tmp"),  # noqa: S108
+)
+
+
+class Plan(NamedTuple):
+    """What will run, in which sandbox."""
+
+    spec: SandboxSpec
+    program: Program
+
+
+def plan(request: ExecutionRequest, policy: Policy) -> Plan:
+    """Return what to run for this request under this policy.
+
+    Raises:
+        RequestRefused: The policy does not allow it, or it is no program.
+    """
+    return Plan(spec(policy), _program(request, policy))
+
+
+def spec(policy: Policy) -> SandboxSpec:
+    """Return the sandbox of every run under this policy."""
+    return SandboxSpec(
+        image=policy.image,
+        runtime=policy.runtime,
+        command=agent_command(),
+        environment=ENVIRONMENT,
+        user=policy.user,
+        limits=Limits(
+            memory_bytes=policy.memory,
+            cpus=policy.cpus,
+            pids=policy.pids_limit,
+            scratch_bytes=policy.scratch_size,
+            tmp_bytes=policy.tmp_size,
+            shm_bytes=policy.shm_size,
+            nofile=policy.nofile,
+            fsize_bytes=policy.scratch_size,
+            inodes=policy.inodes,
+        ),
+        mounts=(Mount(source=policy.path, target="/workspace"),) if policy.path else (),
+        unsafe_allow_unconfined_seccomp=policy.unsafe_allow_unconfined_seccomp,
+    )
+
+
+def _program(request: ExecutionRequest, policy: Policy) -> Program:
+    tail = policy.output_limit // 4
+    return Program(
+        language=request.language,
+        code=_code(request, policy),
+        timeout_seconds=_timeout(request, policy),
+        head_bytes=policy.output_limit - tail,
+        tail_bytes=tail,
+    )
+
+
+def _code(request: ExecutionRequest, policy: Policy) -> bytes:
+    name = "code" if request.language == "python" else "command"
+    if not request.code.strip():
+        raise RequestRefused(f"`{name}` is empty.", next_step=f"Send the program as `{name}`.")
+    try:
+        code = request.code.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RequestRefused(
+            f"`{name}` holds a lone surrogate at character {error.start}, which is no text.",
+            next_step="Write the character as an escape sequence of the language.",
+        ) from None
+    limit = policy.code_limit
+    if request.language == "shell":
+        limit = min(limit, SHELL_CODE_BYTES)
+        if b"\0" in code:
+            raise RequestRefused("`command` holds a NUL character.", next_step="Write it as $'\\0' or \\x00.")
+    if len(code) > limit:
+        raise RequestRefused(
+            f"`{name}` has {len(code):,} bytes; at most {limit:,} are taken.",
+            next_step="Shorten the program; large data belongs into the workspace folder.",
+        )
+    return code
+
+
+def _timeout(request: ExecutionRequest, policy: Policy) -> float:
+    seconds = request.timeout_seconds
+    if seconds is None:
+        return policy.timeout_seconds
+    if not math.isfinite(seconds) or not MIN_TIMEOUT_SECONDS <= seconds <= policy.max_timeout_seconds:
+        raise RequestRefused(
+            f"`timeout_seconds` must be from {MIN_TIMEOUT_SECONDS:g} to {policy.max_timeout_seconds:g}, "
+            f"not {seconds:g}.",
+            next_step="Ask for a time in that range; the person can raise max_timeout_seconds in the configuration.",
+        )
+    return seconds

@@ -1,0 +1,50 @@
+"""The MCP server: the only place that knows MCP.
+
+`create_server` makes it from an executor; `serve_stdio` serves it over this process's stdin and stdout until the
+client, a signal or a closed stdout ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.stdio import stdio_server
+
+from mcp_sandbox import __version__
+from mcp_sandbox.app import running
+from mcp_sandbox.server.describe import instructions
+from mcp_sandbox.server.tools import make_tools
+from mcp_sandbox.server.wire import Wire
+
+if TYPE_CHECKING:
+    from mcp_sandbox.config.policy import Configuration
+    from mcp_sandbox.executor import Executor
+
+
+def create_server(executor: Executor) -> MCPServer:
+    """Return the server whose tools run under the executor's policy."""
+    return MCPServer(
+        "mcp-sandbox",
+        title="MCP Sandbox",
+        version=__version__,
+        instructions=instructions(executor.policy),
+        tools=make_tools(executor),
+        log_level="WARNING",
+    )
+
+
+async def serve_stdio(configuration: Configuration) -> int:
+    """Serve one client over stdin and stdout; return the exit status, 128 + N after signal N."""
+    wire = Wire()
+    async with running(configuration, os.environ, origin="mcp") as executor, anyio.create_task_group() as tasks:
+        server = create_server(executor)._lowlevel_server  # noqa: SLF001  # `run` takes no streams of one's own
+        tasks.start_soon(wire.watch)
+        async with stdio_server(stdin=wire, stdout=wire) as (messages_in, messages_out):  # type: ignore[arg-type]  # it iterates the one and calls write and flush of the other
+            await server.run(messages_in, messages_out, server.create_initialization_options())
+        tasks.cancel_scope.cancel()
+    logging.shutdown()
+    return 128 + wire.signal if wire.signal else 0

@@ -1,0 +1,39 @@
+"""A result as text: the same facts as the structured form, for clients that show their model only this."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mcp_sandbox.model import ExecutionResult
+
+
+def as_text(result: ExecutionResult) -> str:
+    """Return the whole result as a person would read it."""
+    parts = [headline(result)]
+    if result.hint:
+        parts.append(result.hint)
+    for name, text in (("stdout", result.stdout), ("stderr", result.stderr)):
+        if text:
+            parts.append(f"--- {name}\n{text.rstrip()}")
+    return "\n".join(parts)
+
+
+def headline(result: ExecutionResult) -> str:
+    """Return how the run ended, in one line."""
+    facts = [_outcome(result)]
+    if result.duration_ms is not None:
+        facts.append(f"{result.duration_ms / 1000:.2f} s")
+    if not result.stdout and not result.stderr:
+        facts.append("no output")
+    return f"{', '.join(facts)} (run {result.run_id})"
+
+
+def _outcome(result: ExecutionResult) -> str:
+    if result.status == "exited" and result.signal:
+        return f"killed by {result.signal}"
+    if result.status == "exited":
+        return f"exit code {result.exit_code}"
+    if result.status == "out_of_memory":
+        return "out of memory"
+    return result.status.replace("_", " ")
