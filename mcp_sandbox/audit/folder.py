@@ -76,6 +76,14 @@ class Folder:
                 next_step=f"Run `chmod go-w {folder}`, or name another one under [audit] path.",
             )
 
+    def database_file(self) -> tuple[int, int] | None:
+        """Return device and inode of the database, or None where there is none."""
+        try:
+            status = self.database.lstat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
     def blob(self, digest: str) -> Path:
         """Return where the content with this hash is kept."""
         return self.blobs / digest[:2] / digest
@@ -117,6 +125,13 @@ class Folder:
         descriptor = os.open(self.blob(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
+
+    def silent(self, seconds: float) -> AuditError:
+        """Return the error of a store that has not answered for so many seconds."""
+        return AuditError(
+            f"The run record in {self.path} did not answer within {seconds:g} s.",
+            next_step="Look at the disk that holds it, or name another folder under [audit] path.",
+        )
 
     @contextlib.contextmanager
     def explained(self, doing: str = "written") -> Iterator[None]:

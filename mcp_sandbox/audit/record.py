@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads it
-from typing import Literal
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -54,19 +55,43 @@ class Opening(Value):
     """Run that this one repeats; empty where it repeats none."""
 
 
+class Content(NamedTuple):
+    """Bytes that a record names by their hash, and that are kept beside it."""
+
+    role: str
+    """What they are to the run: code, stdout, stderr, ..."""
+    data: bytes
+    sha256: str
+
+    @classmethod
+    def of(cls, role: str, data: bytes) -> Content:
+        """Return the content with its hash."""
+        return cls(role, data, sha256(data))
+
+
 def canonical(value: object) -> str:
-    """Return `value` as JSON in one fixed form, all ASCII.
-
-    Raises:
-        ValueError: It holds a number that JSON has no form for.
-        TypeError: It holds something that is not JSON.
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    """Return `value` as JSON in one fixed form, all ASCII; what JSON has no form for becomes its `repr`."""
+    return json.dumps(
+        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
 
 
-def sha256(data: bytes | str) -> str:
-    """Return the SHA-256 of `data` (text as UTF-8), as lower-case hex."""
-    return hashlib.sha256(as_bytes(data) if isinstance(data, str) else data).hexdigest()
+def _plain(value: object) -> object:
+    """Return `value` in JSON's own types: a NaN in a call must not keep that call off the record."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else repr(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_plain(item) for item in value]
+    return repr(value)
+
+
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of `data` as lower-case hex."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def as_bytes(text: str) -> bytes:
@@ -82,19 +107,20 @@ def as_text(data: bytes) -> str:
         return data.decode("utf-8", "replace")
 
 
-def opening_data(run_id: str, opening: Opening) -> dict[str, object]:
-    """Return what the opening record says: code and policy by their hash alone."""
+def opening_data(opening: Opening, policy: str) -> dict[str, object]:
+    """Return what the opening record says, `policy` being the canonical form of the opening's policy.
+
+    Code and policy are named by their hash alone.
+    """
     return {
-        "run_id": run_id,
         **opening.model_dump(mode="json", exclude={"code", "policy"}),
-        "policy_sha256": sha256(canonical(opening.policy)),
-        "contents": contents_data({"code": as_bytes(opening.code)}),
+        "policy_sha256": sha256(policy.encode("ascii")),
     }
 
 
-def contents_data(contents: Mapping[str, bytes]) -> dict[str, object]:
-    """Return what a record says of contents that are kept beside it."""
-    return {role: {"sha256": sha256(data), "bytes": len(data)} for role, data in contents.items()}
+def contents_data(contents: Sequence[Content]) -> dict[str, object]:
+    """Return what a record says of its contents."""
+    return {content.role: {"sha256": content.sha256, "bytes": len(content.data)} for content in contents}
 
 
 def body_of(kind: Kind, server: str, seq: int, previous: str, at: int, data: Mapping[str, object]) -> str:
@@ -110,3 +136,15 @@ def body_of(kind: Kind, server: str, seq: int, previous: str, at: int, data: Map
             "data": data,
         }
     )
+
+
+def read_body(body: str) -> dict[str, Any]:
+    """Return what a record says.
+
+    Raises:
+        ValueError: It is not a record.
+    """
+    record = json.loads(body)
+    if not isinstance(record, dict) or not isinstance(record.get("data"), dict):
+        raise ValueError("not a record")  # noqa: TRY004 - one error for all that is wrong with a text
+    return record

@@ -89,7 +89,9 @@ CREATE INDEX artifacts_by_name ON artifacts (name, run);
 CREATE INDEX artifacts_by_path ON artifacts (path, run);
 CREATE INDEX artifacts_by_sha256 ON artifacts (sha256, run);
 
-CREATE VIRTUAL TABLE search USING fts5 (code, content = '', detail = 'none', tokenize = 'trigram');
+CREATE VIRTUAL TABLE search USING fts5 (
+    code, content = '', detail = 'none', columnsize = 0, tokenize = 'trigram'
+);
 """
 
 MIGRATIONS: tuple[str, ...] = (_FIRST,)

@@ -6,7 +6,6 @@ the opening cannot be written the scope is not entered: nothing runs that is not
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -17,7 +16,7 @@ from anyio import to_thread
 
 from mcp_sandbox.audit.folder import Folder
 from mcp_sandbox.audit.journal import Journal
-from mcp_sandbox.audit.record import Opening, as_bytes
+from mcp_sandbox.audit.record import Content, Opening, as_bytes, canonical
 from mcp_sandbox.audit.run_id import RunIds, name_of
 from mcp_sandbox.errors import AuditError, SandboxError
 
@@ -46,7 +45,7 @@ class Entry:
         self.run_id = run_id
         self.facts: dict[str, object] = {}
         self.result: ExecutionResult | None = None
-        self.contents: dict[str, bytes] = {}
+        self.contents: list[Content] = []
 
     def note(self, **facts: object) -> None:
         """Add what is learnt after the opening (image id, engine version, ...) to the closing record.
@@ -58,10 +57,11 @@ class Entry:
     def finish(self, result: ExecutionResult, *, stdout: bytes, stderr: bytes) -> None:
         """Set the result, and the streams as far as they were kept; written when the scope is left."""
         self.result = result
-        self.contents = {"stdout": stdout, "stderr": stderr}
-        for stream, kept, shown in (("stdout", stdout, result.stdout), ("stderr", stderr, result.stderr)):
+        self.contents = [Content.of("stdout", stdout), Content.of("stderr", stderr)]
+        # What the client was shown, where it is not the kept bytes themselves (cut, or made visible).
+        for role, kept, shown in (("stdout", stdout, result.stdout), ("stderr", stderr, result.stderr)):
             if as_bytes(shown) != kept:
-                self.contents[f"{stream}_shown"] = as_bytes(shown)
+                self.contents.append(Content.of(f"{role}_shown", as_bytes(shown)))
 
 
 class Recorder(Protocol):
@@ -105,8 +105,8 @@ class AuditStore:
     """The run record in one folder, which several servers may share."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self.folder = folder
-        self._journal = Journal(Folder(folder), clock)
+        self._folder = Folder(folder)
+        self._journal = Journal(self._folder, clock)
         # One writer per server, with a thread that nothing else can starve.
         self._writer = anyio.CapacityLimiter(1)
 
@@ -138,16 +138,16 @@ class AuditStore:
     async def refused(self, request: Opening | Mapping[str, object], error: SandboxError) -> str:
         """Record a call that ran nothing; see `Recorder.refused`."""
         data: dict[str, object] = {"error": {"code": error.code, "message": error.message}}
+        opening, contents = None, []
         if isinstance(request, Opening):
-            opening, contents = request, {"code": as_bytes(request.code)}
+            opening = request
         else:
-            opening, arguments = None, _raw_json(request)
-            contents = {"arguments": arguments[:ARGUMENTS_BYTES]}
+            arguments = _raw_json(request)
+            contents = [Content.of("arguments", arguments[:ARGUMENTS_BYTES])]
             data["arguments_bytes"] = len(arguments)
-        number = await self._write(
-            OPENING_SECONDS, partial(self._journal.refuse, opening, data, contents, error.code)
+        return name_of(
+            await self._write(OPENING_SECONDS, partial(self._journal.refuse, opening, data, contents))
         )
-        return name_of(number)
 
     async def _close(self, number: int, entry: Entry, started: float, raised: BaseException | None) -> None:
         status, error = _outcome(entry, raised)
@@ -157,13 +157,11 @@ class AuditStore:
             "result": entry.result.model_dump(mode="json", exclude={"stdout", "stderr"})
             if entry.result
             else None,
-            "facts": json.loads(json.dumps(entry.facts, default=str)),
+            "facts": entry.facts,
             # Monotonic: the clock may be set while a program runs.
             "elapsed_ms": round((time.monotonic() - started) * 1000),
         }
-        await self._write(
-            CLOSING_SECONDS, partial(self._journal.close_run, number, data, entry.contents, entry.result)
-        )
+        await self._write(CLOSING_SECONDS, partial(self._journal.close_run, number, data, entry.contents))
 
     async def _write(self, seconds: float, write: Callable[[float], T]) -> T:
         """Run `write` in a worker thread, shielded from cancellation and bounded by `seconds`.
@@ -174,10 +172,7 @@ class AuditStore:
             return await to_thread.run_sync(
                 write, seconds * 0.8, abandon_on_cancel=True, limiter=self._writer
             )
-        raise AuditError(
-            f"The run record in {self.folder} did not answer within {seconds:g} s.",
-            next_step="Look at the disk that holds it, or name another folder under [audit] path.",
-        )
+        raise self._folder.silent(seconds)
 
 
 class Unrecorded:
@@ -223,6 +218,6 @@ def _outcome(entry: Entry, raised: BaseException | None) -> tuple[str, dict[str,
 
 def _raw_json(request: Mapping[str, object]) -> bytes:
     try:
-        return json.dumps(dict(request), ensure_ascii=True, default=repr).encode("ascii")
-    except (TypeError, ValueError, RecursionError) as exc:
-        return json.dumps({"unreadable": type(exc).__name__}).encode("ascii")
+        return canonical(request).encode("ascii")
+    except RecursionError:
+        return b'"nested too deeply to be kept"'

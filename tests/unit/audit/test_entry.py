@@ -59,74 +59,81 @@ def records(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture
-async def store(tmp_path: Path):
-    store = AuditStore(tmp_path / "state")
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+async def store(folder: Path):
+    store = AuditStore(folder)
     yield store
     await store.aclose()
 
 
-async def test_the_opening_is_on_disk_before_the_body_runs(store: AuditStore):
+async def test_the_opening_is_on_disk_before_the_body_runs(store: AuditStore, folder: Path):
     async with store.entry(OPENING):
-        assert runs(store.folder) == [("open", "", None)]
-        assert records(store.folder)[1]["data"]["client"] == {"name": "desk", "version": "1"}
+        assert runs(folder) == [("open", "", None)]
+        assert records(folder)[1]["data"]["client"] == {"name": "desk", "version": "1"}
 
 
-async def test_leaving_with_a_result_records_it_and_what_was_learnt_meanwhile(store: AuditStore):
+async def test_leaving_with_a_result_records_it_and_what_was_learnt_meanwhile(
+    store: AuditStore, folder: Path
+):
     plot = Artifact(path="out/plot.png", size=3, mime_type="image/png", sha256="ab" * 32, uri="artifact://x")
     async with store.entry(OPENING) as entry:
         entry.note(image_id="sha256:1", runtime="runc")
         entry.note(runtime="runsc")
         entry.finish(result(entry.run_id, exit_code=3, artifacts=(plot,)), stdout=b"42\n\xff", stderr=b"")
-    assert runs(store.folder) == [("exited", "", 3)]
-    closing = records(store.folder)[2]
+    assert runs(folder) == [("exited", "", 3)]
+    closing = records(folder)[2]
     assert closing["kind"] == "closing"
     assert closing["data"]["facts"] == {"image_id": "sha256:1", "runtime": "runsc"}
     assert closing["data"]["result"]["artifacts"][0]["path"] == "out/plot.png"
 
 
-async def test_a_failure_is_recorded_by_its_code_and_still_raised(store: AuditStore):
+async def test_a_failure_is_recorded_by_its_code_and_still_raised(store: AuditStore, folder: Path):
     with pytest.raises(EngineUnreachable):
         async with store.entry(OPENING):
             raise EngineUnreachable("Nothing answers at tcp://engine.")
-    assert runs(store.folder) == [("error", "engine_unreachable", None)]
+    assert runs(folder) == [("error", "engine_unreachable", None)]
 
 
-async def test_an_unknown_failure_is_recorded_without_its_text(store: AuditStore):
+async def test_an_unknown_failure_is_recorded_without_its_text(store: AuditStore, folder: Path):
     with pytest.raises(ValueError, match="hunter2"):
         async with store.entry(OPENING):
             raise ValueError("hunter2")
-    assert runs(store.folder) == [("error", "internal_error", None)]
-    assert "hunter2" not in json.dumps(records(store.folder))
+    assert runs(folder) == [("error", "internal_error", None)]
+    assert "hunter2" not in json.dumps(records(folder))
 
 
-async def test_a_cancelled_run_is_recorded_as_cancelled(store: AuditStore):
+async def test_a_cancelled_run_is_recorded_as_cancelled(store: AuditStore, folder: Path):
     with anyio.move_on_after(30) as scope:
         async with store.entry(OPENING):
             scope.cancel()
             await anyio.sleep_forever()
     assert scope.cancelled_caught
-    assert runs(store.folder) == [("cancelled", "cancelled", None)]
+    assert runs(folder) == [("cancelled", "cancelled", None)]
 
 
-async def test_a_result_outlives_a_cancellation_after_it(store: AuditStore):
+async def test_a_result_outlives_a_cancellation_after_it(store: AuditStore, folder: Path):
     with anyio.move_on_after(30) as scope:
         async with store.entry(OPENING) as entry:
             entry.finish(result(entry.run_id), stdout=b"42\n", stderr=b"")
             scope.cancel()
             await anyio.sleep_forever()
-    assert runs(store.folder) == [("exited", "cancelled", 0)]
+    assert runs(folder) == [("exited", "cancelled", 0)]
 
 
-async def test_leaving_without_a_result_is_an_error_on_the_record(store: AuditStore):
+async def test_leaving_without_a_result_is_an_error_on_the_record(store: AuditStore, folder: Path):
     async with store.entry(OPENING):
         pass
-    assert runs(store.folder) == [("error", "internal_error", None)]
+    assert runs(folder) == [("error", "internal_error", None)]
 
 
-async def test_a_refused_call_is_a_record(store: AuditStore):
+async def test_a_refused_call_is_a_record(store: AuditStore, folder: Path):
     run_id = await store.refused(OPENING, RequestRefused("The code is longer than 1 MB."))
     assert len(run_id) == 13
-    assert runs(store.folder) == [("refused", "refused", None)]
+    assert runs(folder) == [("refused", "refused", None)]
 
 
 @pytest.mark.parametrize(
@@ -135,18 +142,35 @@ async def test_a_refused_call_is_a_record(store: AuditStore):
         {"code": 7, "language": {"$ne": 1}},
         {"code": "\ud800", "x": float("nan"), "y": b"\xff", "z": {1, 2}},
         {"code": "x" * 1_000_000},
+        {"code": "\ud800", 7: [[1.5, None, True]]},
+        {"code": json.loads("[" * 900 + "]" * 900)},
     ],
 )
-async def test_a_malformed_call_is_a_record(store: AuditStore, arguments: dict[str, object]):
+async def test_a_malformed_call_is_a_record(store: AuditStore, folder: Path, arguments: dict[str, object]):
     await store.refused(arguments, RequestRefused("`code` is not text."))
-    assert runs(store.folder) == [("refused", "refused", None)]
+    assert runs(folder) == [("refused", "refused", None)]
 
 
-async def test_code_is_recorded_as_sent_even_where_it_is_not_valid_unicode(store: AuditStore):
+async def test_code_is_recorded_as_sent_even_where_it_is_not_valid_unicode(store: AuditStore, folder: Path):
     async with store.entry(OPENING.model_copy(update={"code": "print('\ud800\x00')"})):
-        with sqlite3.connect(store.folder / "record.sqlite3") as connection:
+        with sqlite3.connect(folder / "record.sqlite3") as connection:
             (code,) = connection.execute("SELECT body FROM contents WHERE role = 'code'").fetchone()
     assert code == b"print('\xed\xa0\x80\x00')"
+
+
+async def test_hostile_names_and_numbers_are_recorded_all_the_same(store: AuditStore, folder: Path):
+    hostile = {
+        "workspace": "\ud800\x1b[2J",
+        "client": Client(name="\udfff\x00", version="\u202e"),
+        "timeout_seconds": float("nan"),
+        "policy": {"\ud800": float("inf")},
+    }
+    plot = Artifact(path="\ud800/\x1b]0;x\x07", size=1 << 80, mime_type="\ud800", sha256="", uri="")
+    async with store.entry(OPENING.model_copy(update=hostile)) as entry:
+        entry.note(image=b"\xff", nan=float("nan"))
+        changes = {"exit_code": 1 << 70, "artifacts": (plot, plot), "stdout": "\ud800"}
+        entry.finish(result(entry.run_id).model_copy(update=changes), stdout=b"\xff\x00", stderr=b"")
+    assert runs(folder) == [("exited", "", None)]
 
 
 async def test_names_of_runs_sort_by_time_also_when_the_clock_is_set_back(tmp_path: Path):
