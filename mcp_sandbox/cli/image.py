@@ -58,7 +58,7 @@ def list_() -> None:
 
     from rich import box
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Table
 
     from mcp_sandbox.engines.docker.images import list_images
 
@@ -67,17 +67,13 @@ def list_() -> None:
     if not images:
         click.echo("No images yet. Run `mcp-sandbox image build` once.")
         return
-    columns = ("image", "built", "version", "size", "base", "")
-    table = Table(
-        *(Column(name, no_wrap=name != "base", overflow="fold") for name in columns), box=box.SIMPLE
-    )
+    table = Table("image", "built", "by version", "size", "", box=box.SIMPLE)
     for found in images:
         table.add_row(
             found.name,
             f"{datetime.fromtimestamp(found.created, UTC):%Y-%m-%d}",
             found.version,
             f"{found.size_bytes / 1e6:.0f} MB",
-            found.base,
             "current" if found.current else "stale",
         )
     Console().print(table)

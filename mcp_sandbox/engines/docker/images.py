@@ -56,8 +56,8 @@ _SILENCE = 1800
 
 _NO_BASE = (
     f"Bring a base image to the engine, then build again: `docker pull {_PYTHON_BASE}`, or `docker load` of "
-    "one saved elsewhere, or `--base` with a Debian or Ubuntu image that has python3 3.11 or newer. On Debian "
-    "and Ubuntu `sudo apt-get install mmdebstrap` lets the build make one without a registry."
+    "one saved elsewhere, or `--base` with a Debian or Ubuntu image that has python3 3.11 or newer. On "
+    "Debian and Ubuntu `sudo apt-get install mmdebstrap` lets the build make one without a registry."
 )
 _NO_SUCH_BASE = "Pull or load it on that engine, or leave `--base` out to have one found."
 
