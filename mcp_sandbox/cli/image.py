@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mcp_sandbox.cli.options import config_option, current_folder
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -38,7 +40,8 @@ def image() -> None:
     show_envvar=True,
     help="Certificates to trust while packages are fetched; they do not stay in the image.",
 )
-def build(base: str | None, minimal: bool, ca_bundle: Path | None) -> None:
+@config_option
+def build(base: str | None, minimal: bool, ca_bundle: Path | None, config_file: Path | None) -> None:
     """Build mcp-sandbox/standard: Python, a shell, and what people expect of a code interpreter.
 
     Packages come from the indexes of Debian and PyPI. PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_TRUSTED_HOST,
@@ -46,13 +49,14 @@ def build(base: str | None, minimal: bool, ca_bundle: Path | None) -> None:
     """
     from mcp_sandbox.engines.docker.images import build_image
 
-    with _connection().client() as client, _progress() as progress:
+    with _connection(config_file).client() as client, _progress() as progress:
         built = build_image(client, base=base, minimal=minimal, ca_bundle=ca_bundle, progress=progress)
     click.echo(f"Built {built.name} on {built.base}: {built.size_bytes / 1e6:.0f} MB, {built.id}")
 
 
 @image.command("list")
-def list_() -> None:
+@config_option
+def list_(config_file: Path | None) -> None:
     """List the images on the engine; a stale one is not what this version would build."""
     from datetime import UTC, datetime
 
@@ -62,7 +66,7 @@ def list_() -> None:
 
     from mcp_sandbox.engines.docker.images import list_images
 
-    with _connection().client() as client:
+    with _connection(config_file).client() as client:
         images = list_images(client)
     if not images:
         click.echo("No images yet. Run `mcp-sandbox image build` once.")
@@ -79,11 +83,13 @@ def list_() -> None:
     Console().print(table)
 
 
-def _connection() -> Connection:
+def _connection(config_file: Path | None) -> Connection:
     from mcp_sandbox.engines.docker.connection import connect
     from mcp_sandbox.workspace import load_configuration
 
-    configuration = load_configuration(config_file=None, workspace=None, environ=os.environ, cwd=Path.cwd())
+    configuration = load_configuration(
+        config_file=config_file, workspace=None, environ=os.environ, cwd=current_folder()
+    )
     return connect(configuration.engine.host, os.environ)
 
 
