@@ -81,6 +81,11 @@ class Sandbox(Protocol):
         """The engine's name for it."""
         ...
 
+    @property
+    def alive(self) -> bool:
+        """Tell whether the first process is still there, as far as that can be seen without waiting."""
+        ...
+
     async def send(self, data: bytes) -> None:
         """Write all of `data` to the first process's stdin.
 

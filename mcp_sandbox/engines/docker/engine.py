@@ -17,7 +17,7 @@ import docker.errors
 from mcp_sandbox.engines.docker.errors import build_command
 from mcp_sandbox.engines.docker.lockdown import LABEL, container_config
 from mcp_sandbox.engines.docker.stream import AttachStream
-from mcp_sandbox.errors import EngineError, EngineUnsafe, ImageMissing, RuntimeMissing
+from mcp_sandbox.errors import EngineError, EngineUnreachable, EngineUnsafe, ImageMissing, RuntimeMissing
 from mcp_sandbox.sandbox import Ending
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mcp_sandbox.engines.docker.connection import Connection, EngineFacts
     from mcp_sandbox.sandbox import SandboxSpec
 
+LAUNCH_SECONDS = 40.0
+"""Longest wait for a started container: clients give up on a call after about 60 s."""
 CLOSE_SECONDS = 1.5
 """Longest wait for the last containers to go, when the engine is left."""
 _ENDING_SECONDS = 2.0
@@ -73,7 +75,10 @@ class DockerEngine:
         """Yield a started container; leaving the scope ends it at once and removes it in the background."""
         launch = _Launch(self._connection, spec, self._labels)
         try:
-            stream = await anyio.to_thread.run_sync(launch.begin, abandon_on_cancel=True, limiter=self._starting)
+            with anyio.move_on_after(LAUNCH_SECONDS) as launching:
+                stream = await anyio.to_thread.run_sync(launch.begin, abandon_on_cancel=True, limiter=self._starting)
+            if launching.cancelled_caught:
+                raise EngineUnreachable(f"the engine did not start a container within {LAUNCH_SECONDS:.0f} s.")
             yield DockerSandbox(launch, stream)
         finally:
             launch.let_go()
@@ -109,6 +114,11 @@ class DockerSandbox:
         self.name = launch.name
         self.send = stream.send
         self.receive = stream.receive
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether the stream is still open."""
+        return self._stream.alive
 
     @property
     def diagnostics(self) -> bytes:

@@ -103,6 +103,18 @@ class AttachStream:
             except ssl.SSLWantWriteError:
                 await anyio.wait_writable(self._socket)
 
+    @property
+    def alive(self) -> bool:
+        """Tell whether the other end is open, without taking what it sent."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return True
+        except ValueError:
+            return True  # TLS cannot peek; a dead stream then ends the run as lost
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Let go of the container's stdin: its first process then ends, and everything with it."""
         with suppress(OSError):
