@@ -6,6 +6,7 @@ from them. A size is an `int` of bytes here and text such as "512MiB" in a file.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 
 Profile = Literal["standard", "untrusted"]
+
+GVISOR = "runsc"
+"""Runtime that puts a kernel of its own between a program and the host's."""
+
+NO_FOLDER = "default"
+"""Name of the workspace that needs no entry in a file: `[defaults]`, and no folder."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,12 @@ WorkspaceName = Annotated[
         "1 to 64 of the characters a-z, 0-9, - and _, and start with a letter or digit",
     ),
 ]
+
+
+def _not_reserved(name: str) -> str:
+    if name == NO_FOLDER:
+        raise ValueError("is taken by the workspace that has no folder: put its keys under [defaults]")
+    return name
 
 
 class Settings(Value):
@@ -202,4 +215,40 @@ class FileSettings(Settings):
     server: ServerSettings = ServerSettings()
     audit: AuditSettings = AuditSettings()
     defaults: PolicySettings = PolicySettings()
-    workspaces: dict[WorkspaceName, WorkspaceSettings] = Field(default_factory=dict)
+    workspaces: dict[Annotated[WorkspaceName, AfterValidator(_not_reserved)], WorkspaceSettings] = Field(
+        default_factory=dict
+    )
+
+
+TABLES: dict[str, type[Settings]] = {
+    "[engine]": EngineSettings,
+    "[server]": ServerSettings,
+    "[audit]": AuditSettings,
+    "[defaults]": PolicySettings,
+    "[workspaces.NAME]": WorkspaceSettings,
+}
+"""Every table of the file, as it is headed there."""
+
+
+def is_size(settings: type[Settings], key: str) -> bool:
+    """Tell whether a key holds a size."""
+    return any(
+        isinstance(part, Between) and part.write is format_size
+        for part in settings.model_fields[key].metadata
+    )
+
+
+def written(settings: type[Settings], key: str, value: object) -> str:
+    """Write a value as a person would: `1GiB`, `0.5`, `true`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and is_size(settings, key):
+        return format_size(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def written_toml(settings: type[Settings], key: str, value: object) -> str:
+    """Write a value as it stands in a file: `"1GiB"`, `0.5`, `true`."""
+    text = written(settings, key, value)
+    # For what a key may hold, JSON's quoting is TOML's.
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) or is_size(settings, key) else text

@@ -6,17 +6,18 @@ import re
 from decimal import Decimal
 
 _UNITS = {
-    "b": 1,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
+    "TiB": 2**40,
+    "GiB": 2**30,
+    "MiB": 2**20,
+    "KiB": 2**10,
+    "TB": 10**12,
+    "GB": 10**9,
+    "MB": 10**6,
+    "kB": 10**3,
+    "B": 1,
 }
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]*)")
+_FACTORS = {unit.lower(): factor for unit, factor in _UNITS.items()}
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?) ?([A-Za-z]*)")
 
 
 def parse_size(size: object) -> int:
@@ -31,20 +32,16 @@ def parse_size(size: object) -> int:
     if match is None:
         raise ValueError('must be a size with its unit, in quotes, such as "512MiB"')
     number, unit = match.groups()
-    if unit.lower() not in _UNITS:
+    if unit.lower() not in _FACTORS:
         # Docker reads "512m" as 1024-based, others as 1000-based: a limit must mean one thing.
-        raise ValueError(
-            'must end in one of KiB, MiB, GiB, TiB (1024-based) or kB, MB, GB, TB, such as "512MiB"'
-        )
-    size_in_bytes = Decimal(number) * _UNITS[unit.lower()]
+        raise ValueError("must end in KiB, MiB, GiB or TiB (1024-based), or in kB, MB, GB or TB")
+    size_in_bytes = Decimal(number) * _FACTORS[unit.lower()]
     if size_in_bytes != int(size_in_bytes):
         raise ValueError("must come to whole bytes")
     return int(size_in_bytes)
 
 
 def format_size(size: int) -> str:
-    """Write a size of so many bytes in the largest unit that keeps it exact; `parse_size` reads it back."""
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if size and size % _UNITS[unit.lower()] == 0:
-            return f"{size // _UNITS[unit.lower()]}{unit}"
-    return f"{size}B"
+    """Write a size of so many bytes, exactly, in the unit that makes it shortest."""
+    exact = [f"{size // factor}{unit}" for unit, factor in _UNITS.items() if size % factor == 0]
+    return min(exact, key=len) if size else "0B"
