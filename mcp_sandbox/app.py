@@ -31,7 +31,8 @@ async def running(
 ) -> AsyncIterator[Executor]:
     """Yield an executor; leaving the scope ends every sandbox and seals the record.
 
-    Nothing is asked of the engine before the first run: a server whose engine is down starts and lists its tools.
+    Nothing is asked of the engine before the first run: a server whose engine is down starts and lists its
+    tools.
     """
     record = await _record(configuration)
     labels = {"server": secrets.token_hex(8), "host": _host_id(configuration)}

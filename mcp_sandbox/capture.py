@@ -12,7 +12,7 @@ from typing import NamedTuple
 _CONTROL = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
     0x7F: 0x2421,
-    **{code: 0xFFFD for code in range(0x80, 0xA0)},
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
 }
 """Control characters to their pictures (ESC becomes ␛): visible, one character each, harmless in JSON."""
 
@@ -78,7 +78,7 @@ class Capture:
         return bytes(self._head) + gap + bytes(self._tail)
 
     def show(self, budget: int) -> Shown:
-        """Return at most about `budget` bytes as text: head and tail, cut at lines, one marker line between."""
+        """Return about `budget` bytes at most as text: head and tail, cut at lines, a marker line between."""
         kept = len(self._head) + len(self._tail)
         if not self.missing and kept <= budget:
             return Shown(clean((self._head + self._tail).decode("utf-8", "replace")), 0)

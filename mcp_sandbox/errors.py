@@ -64,7 +64,9 @@ class AuditError(SandboxError):
     """The run cannot be recorded, so it does not run."""
 
     code = "audit_unavailable"
-    default_next_step = "Make the folder writable, or name another one under [audit] path in the configuration."
+    default_next_step = (
+        "Make the folder writable, or name another one under [audit] path in the configuration."
+    )
 
 
 class EngineError(SandboxError):

@@ -27,14 +27,17 @@ if TYPE_CHECKING:
     from mcp_sandbox.audit.record import Origin
     from mcp_sandbox.audit.store import Recorder
     from mcp_sandbox.config.policy import Configuration, Policy
-    from mcp_sandbox.guest.session import End, OutputSink, Program, Report, Stream
+    from mcp_sandbox.guest.protocol import End
+    from mcp_sandbox.guest.session import OutputSink, Program, Report, Stream
     from mcp_sandbox.sandbox import Engine
 
 
 class Executor:
     """Runs programs under one policy, each in a sandbox of its own, a bounded number at once."""
 
-    def __init__(self, configuration: Configuration, engine: Engine, record: Recorder, *, origin: Origin) -> None:
+    def __init__(
+        self, configuration: Configuration, engine: Engine, record: Recorder, *, origin: Origin
+    ) -> None:
         self.policy = configuration.policy
         self.record = record
         self._policy_json = configuration.policy.model_dump(mode="json")
@@ -58,7 +61,9 @@ class Executor:
                 ending = Ending() if report.end else await sandbox.ending()
                 diagnostics = sandbox.diagnostics
             if report.lost_because:
-                entry.note(lost_because=report.lost_because, diagnostics=diagnostics.decode("utf-8", "replace"))
+                entry.note(
+                    lost_because=report.lost_because, diagnostics=diagnostics.decode("utf-8", "replace")
+                )
             result = settle(entry.run_id, planned, report, ending, streams, self.policy)
             entry.finish(result, stdout=streams.stdout.kept(), stderr=streams.stderr.kept())
             return result

@@ -26,7 +26,10 @@ def hint_for(status: Status, report: Report, planned: Plan, policy: Policy, *, t
     if status == "out_of_memory":
         return f"The sandbox has {format_size(policy.memory)} of memory: work on the data in smaller pieces."
     if status == "lost":
-        return f"The sandbox ended early ({report.lost_because}); output so far is kept. Other calls are unaffected."
+        return (
+            f"The sandbox ended early ({report.lost_because}); output so far is kept. "
+            "Other calls are unaffected."
+        )
     if report.end and report.end.oom_kills:
         return f"A child process was killed for memory: the sandbox has {format_size(policy.memory)}."
     if truncated:

@@ -94,4 +94,3 @@ class ExecutionResult(Value):
     hint: str = ""
     """What to do next, written by the sandbox alone, never from program output; empty where there is nothing
     to say."""
-

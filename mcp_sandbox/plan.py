@@ -113,6 +113,7 @@ def _timeout(request: ExecutionRequest, policy: Policy) -> float:
         raise RequestRefused(
             f"`timeout_seconds` must be from {MIN_TIMEOUT_SECONDS:g} to {policy.max_timeout_seconds:g}, "
             f"not {seconds:g}.",
-            next_step="Ask for a time in that range; the person can raise max_timeout_seconds in the configuration.",
+            next_step="Ask for a time in that range; the person can raise max_timeout_seconds in the "
+            "configuration.",
         )
     return seconds

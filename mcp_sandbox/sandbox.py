@@ -108,7 +108,7 @@ class Sandbox(Protocol):
         ...
 
     async def ending(self) -> Ending:
-        """Tell what the engine knows of the end, once `receive` has raised `EndOfStream`; takes at most 2 s."""
+        """Tell what the engine knows of the end, once `receive` has raised `EndOfStream`; within 2 s."""
         ...
 
 
@@ -121,7 +121,11 @@ class Engine(Protocol):
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None, /
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
     ) -> bool | None: ...
 
     def launch(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:

@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: an engine that is really there, and configurations that touch nothing else."""
+"""Fixtures that every test may use: a real engine, and configurations that touch nothing else."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def runtime(request: pytest.FixtureRequest) -> str:
 def configure(engine_host: str, tmp_path: Path) -> Callable[..., Configuration]:
     """Return a maker of configurations: policy keys by name, everything else the test's own."""
 
-    def make(*, server: ServerSettings = ServerSettings(), **policy: object) -> Configuration:
+    def make(*, server: ServerSettings | None = None, **policy: object) -> Configuration:
         return Configuration(
             engine=EngineSettings(host=engine_host),
-            server=server,
+            server=server or ServerSettings(),
             audit=AuditSettings(path=str(tmp_path / "audit")),
             policy=Policy.model_validate({"image": IMAGE, **policy}),
         )
@@ -83,8 +83,8 @@ def ours(client: docker.APIClient, server: str | None = None) -> list[str]:
 async def gone(client: docker.APIClient, *, server: str | None = None) -> None:
     """Wait until no container of the product is left."""
     with anyio.fail_after(GONE_SECONDS):
-        while ours(client, server):
-            await anyio.sleep(0.05)
+        while ours(client, server):  # noqa: ASYNC110
+            await anyio.sleep(0.05)  # the engine has no event for what is left of a container
 
 
 @pytest.fixture
@@ -99,7 +99,9 @@ def python(executor: Executor) -> Callable[..., object]:
     """Run one Python program."""
 
     async def run(code: str, timeout_seconds: float | None = None) -> ExecutionResult:
-        return await executor.execute(ExecutionRequest(language="python", code=code, timeout_seconds=timeout_seconds))
+        return await executor.execute(
+            ExecutionRequest(language="python", code=code, timeout_seconds=timeout_seconds)
+        )
 
     return run
 
@@ -109,12 +111,18 @@ def shell(executor: Executor) -> Callable[..., object]:
     """Run one shell command."""
 
     async def run(command: str, timeout_seconds: float | None = None) -> ExecutionResult:
-        return await executor.execute(ExecutionRequest(language="shell", code=command, timeout_seconds=timeout_seconds))
+        return await executor.execute(
+            ExecutionRequest(language="shell", code=command, timeout_seconds=timeout_seconds)
+        )
 
     return run
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say last how many tests ran a real container: a green run without any proves nothing."""
-    ran = [r for r in terminalreporter.getreports("passed") + terminalreporter.getreports("failed") if "engine" in r.keywords]
+    ran = [
+        r
+        for r in terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+        if "engine" in r.keywords
+    ]
     terminalreporter.write_line(f"engine tests that ran: {len(ran)}")

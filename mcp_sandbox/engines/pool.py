@@ -1,7 +1,7 @@
 """An engine around an engine that keeps never-used sandboxes started, so that a call need not wait for one.
 
-Each is used once and replaced; a used one is never handed out again. What differs in any way from the kept spec is
-launched by the engine below, as if this one were not there.
+Each is used once and replaced; a used one is never handed out again. What differs in any way from the kept
+spec is launched by the engine below, as if this one were not there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mcp_sandbox.sandbox import Engine, Sandbox, SandboxSpec
 
 REST_SECONDS = 0.25
-"""A replacement waits until nothing runs, or this long after the last launch: starting one costs as much CPU as a
-small program, and under a flood of calls it would only take from them what it gives."""
+"""A replacement waits until nothing runs, or this long after the last launch: starting one costs as much CPU
+as a small program, and under a flood of calls it would only take from them what it gives."""
 RETRY_SECONDS = 30.0
 """After a failed start nobody is told of the failure; the next call meets it and says what to do."""
 
@@ -108,7 +108,8 @@ class PooledEngine:
                     await kept.done.wait()
                     return
                 if kept in self._kept:
-                    self._kept.remove(kept)  # nobody came; the next call is served cold and this one made anew
+                    # Nobody came; the next call is served cold and this one made anew.
+                    self._kept.remove(kept)
                     return
                 await kept.done.wait()
         except SandboxError as error:

@@ -80,7 +80,7 @@ class Report:
 
 
 async def run_program(sandbox: Sandbox, program: Program, sink: OutputSink) -> Report:
-    """Run one program in a never-used sandbox and return how it ended; its output goes to `sink` as it comes."""
+    """Run one program in a never-used sandbox and return how it ended; `sink` gets its output as it comes."""
     session = _Session(sandbox, sink)
     deadline_passed = False
     try:

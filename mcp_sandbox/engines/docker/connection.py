@@ -17,7 +17,7 @@ from mcp_sandbox.errors import EngineUnreachable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-HTTP_SECONDS = 30.0
+HTTP_SECONDS = 30
 """Longest wait for one answer of the engine's."""
 _IDLE_CLIENTS = 8
 

@@ -63,7 +63,8 @@ class DockerEngine:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        # Shielded, or a cancelled server would leave its last containers; bounded, or a dead engine would hold it.
+        # Shielded, or a cancelled server would leave its last containers; bounded, or a dead engine would
+        # hold it.
         self._removals.cancel_scope.shield = True
         self._removals.cancel_scope.deadline = anyio.current_time() + CLOSE_SECONDS
         await self._removals.__aexit__(None, None, None)
@@ -76,9 +77,13 @@ class DockerEngine:
         launch = _Launch(self._connection, spec, self._labels)
         try:
             with anyio.move_on_after(LAUNCH_SECONDS) as launching:
-                stream = await anyio.to_thread.run_sync(launch.begin, abandon_on_cancel=True, limiter=self._starting)
+                stream = await anyio.to_thread.run_sync(
+                    launch.begin, abandon_on_cancel=True, limiter=self._starting
+                )
             if launching.cancelled_caught:
-                raise EngineUnreachable(f"the engine did not start a container within {LAUNCH_SECONDS:.0f} s.")
+                raise EngineUnreachable(
+                    f"the engine did not start a container within {LAUNCH_SECONDS:.0f} s."
+                )
             yield DockerSandbox(launch, stream)
         finally:
             launch.let_go()
@@ -233,16 +238,18 @@ def refuse_unsafe(spec: SandboxSpec, facts: EngineFacts) -> None:
     """
     if spec.runtime and spec.runtime not in facts.runtimes:
         raise RuntimeMissing(
-            f"the engine does not know the runtime {spec.runtime} (it has {', '.join(sorted(facts.runtimes))}).",
-            next_step="Install gVisor and register it with the engine (`sudo runsc install`, then restart Docker), "
-            "or set another `runtime`."
+            f"the engine does not know the runtime {spec.runtime} "
+            f"(it has {', '.join(sorted(facts.runtimes))}).",
+            next_step="Install gVisor and register it with the engine (`sudo runsc install`, then restart "
+            "Docker), or set another `runtime`."
             if spec.runtime == "runsc"
             else "Register it with the engine, or set another `runtime`.",
         )
     if not facts.filters_system_calls and not spec.unsafe_allow_unconfined_seccomp:
         raise EngineUnsafe(
             "the engine runs containers without a seccomp profile, so every system call would be open.",
-            next_step="Start the engine with its default profile, or set unsafe_allow_unconfined_seccomp = true.",
+            next_step="Start the engine with its default profile, or set "
+            "unsafe_allow_unconfined_seccomp = true.",
         )
 
 

@@ -24,7 +24,12 @@ from mcp_sandbox.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOREIGN = (docker.errors.DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError)
+FOREIGN = (
+    docker.errors.DockerException,
+    requests.exceptions.RequestException,
+    urllib3.exceptions.HTTPError,
+    OSError,
+)
 """Every family of exception that the docker SDK lets through."""
 
 
@@ -63,7 +68,8 @@ def _answered(error: docker.errors.APIError) -> EngineError:
     if re.search(r"unknown or invalid runtime|unknown runtime|runtime .*not found", said, re.IGNORECASE):
         return RuntimeMissing(
             f"the engine does not know the runtime ({said}).",
-            next_step="Install gVisor and register it with the engine (`runsc install`), or set another `runtime`.",
+            next_step="Install gVisor and register it with the engine (`runsc install`), or set another "
+            "`runtime`.",
         )
     if re.search(r"executable file not found|no such file or directory.*python3|python3.*no such file", said):
         return ImageUnsuitable(f"the image has no python3 on its PATH ({said}).")
@@ -91,12 +97,15 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         yield cause
         pending += [cause.__cause__, cause.__context__]
         pending += [argument for argument in cause.args if isinstance(argument, BaseException)]
-        pending.append(getattr(cause, "reason", None) if isinstance(getattr(cause, "reason", None), BaseException) else None)
+        reason = getattr(cause, "reason", None)
+        pending.append(reason if isinstance(reason, BaseException) else None)
 
 
 def _last_words(causes: list[BaseException]) -> str:
     for cause in causes:
-        if isinstance(cause, OSError) and cause.strerror and not isinstance(cause, requests.exceptions.RequestException):
+        if isinstance(cause, requests.exceptions.RequestException):
+            continue
+        if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror.lower()
     return type(causes[0]).__name__
 

@@ -196,7 +196,7 @@ def _find_base(client: APIClient, progress: Callable[[BuildProgress], None]) -> 
 
 def _has(client: APIClient, image: str) -> bool:
     try:
-        client.inspect_image(image)  # type: ignore[no-untyped-call]
+        client.inspect_image(image)
     except ImageNotFound:
         return False
     return True

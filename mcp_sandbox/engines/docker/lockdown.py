@@ -65,7 +65,7 @@ def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, A
             SCRATCH: _tmpfs(limits.scratch_bytes, spec),
             TMP: _tmpfs(limits.tmp_bytes, spec),
             # An image's VOLUME would be a writable place on the host's disk with no limit at all.
-            **{volume: "ro,noexec,nosuid,nodev,size=4k" for volume in image_volumes},
+            **dict.fromkeys(image_volumes, "ro,noexec,nosuid,nodev,size=4k"),
         },
         "Mounts": [_bind(mount) for mount in spec.mounts],
         # /dev/shm is writable even where the root is not, so it is bounded; its pages count as memory.
@@ -73,7 +73,7 @@ def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, A
         # A memory hog dies alone. Swap would double the limit where MemorySwap is left out.
         "Memory": limits.memory_bytes,
         "MemorySwap": limits.memory_bytes,
-        # Where the whole host runs out, the kernel takes us first; never disabled, which would freeze instead.
+        # Where the whole host runs out, the kernel takes us first; never disabled: that would freeze.
         "OomScoreAdj": 500,
         "OomKillDisable": False,
         "NanoCpus": int(limits.cpus * 1e9),
@@ -114,8 +114,8 @@ def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, A
 
 
 def _tmpfs(size: int, spec: SandboxSpec) -> str:
-    # noexec, nosuid, nodev: what the program writes is data. The owner is named besides the mode because runc,
-    # where the image has that folder already, gives the tmpfs the folder's mode instead.
+    # noexec, nosuid, nodev: what the program writes is data. The owner is named besides the mode because
+    # runc, where the image has that folder already, gives the tmpfs the folder's mode instead.
     uid, _, gid = spec.user.partition(":")
     return f"rw,noexec,nosuid,nodev,size={size},nr_inodes={spec.limits.inodes},mode=1777,uid={uid},gid={gid}"
 

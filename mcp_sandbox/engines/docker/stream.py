@@ -30,8 +30,8 @@ class AttachStream:
     """
 
     def __init__(self, attached: Any) -> None:
-        # What the SDK hands out is a file object around the socket, or the socket itself under TLS; both carry
-        # the HTTP response. All three must be closed, or the descriptor leaks.
+        # What the SDK hands out is a file object around the socket, or the socket itself under TLS; both
+        # carry the HTTP response. All three must be closed, or the descriptor leaks.
         self._attached = attached
         self._response = attached._response
         self._socket: socket.socket = getattr(attached, "_sock", attached)
@@ -92,7 +92,9 @@ class AttachStream:
         del self._buffer[:position]
         return bytes(out)
 
-    async def _when_ready(self, wait: Callable[[socket.socket], Awaitable[None]], operation: Callable[[], _T]) -> _T:
+    async def _when_ready(
+        self, wait: Callable[[socket.socket], Awaitable[None]], operation: Callable[[], _T]
+    ) -> _T:
         while True:
             try:
                 return operation()
