@@ -62,13 +62,15 @@ def _values(configuration: Configuration) -> dict[str, tuple[Any, str]]:
     """Return every key with its value, and the value as a person writes it."""
     from mcp_sandbox.config.settings import written
 
-    parts = {"": configuration.policy, "engine.": configuration.engine}
-    parts |= {"server.": configuration.server, "audit.": configuration.audit}
-    return {
+    policy, engine = configuration.policy, configuration.engine
+    parts = {"": policy, "engine.": engine, "server.": configuration.server, "audit.": configuration.audit}
+    values = {
         prefix + key: (value, "" if value is None else written(type(part), key, value))
         for prefix, part in parts.items()
         for key, value in part
     }
+    first = {key: values[key] for key in ("workspace", "path")}
+    return first | values
 
 
 def _print_json(configuration: Configuration) -> None:
@@ -95,16 +97,20 @@ def _print_table(configuration: Configuration) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("key", "value", "source", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("key", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("source", overflow="fold")
     for key, (value, text) in _values(configuration).items():
         unsafe = key.rpartition(".")[2].startswith("unsafe_") and value
         # Text, not markup: a name such as [bold] must show as it is.
         table.add_row(
             Text(key),
             Text(f"{text}  UNSAFE" if unsafe else text or "-", style="bold red" if unsafe else ""),
-            Text(configuration.sources.get(key, "built in"), overflow="fold"),
+            Text(configuration.sources.get(key, "built in")),
         )
     console = Console()
+    console.print(Text(f"file: {configuration.file or 'none'}\n"), soft_wrap=True)
     console.print(table)
 
 

@@ -167,13 +167,59 @@ def test_any_request_is_a_configuration_or_an_error_in_words(
     assert_in_words(load(b"", b"", workspace=asked if named else None, environ=environ))
 
 
-@given(own=FILES, folder_file=FILES)
+# Tables that are valid key by key, so that what is compared is what they come to.
+SIZES = ["16MiB", "32MiB", "100MiB", "400MiB", "512MiB", "800MiB", "2GiB"]
+CHOICES: dict[str, list[object]] = {
+    "profile": ["standard", "untrusted"],
+    "image": ["mcp-sandbox/standard", "x"],
+    "runtime": ["", "runc", "runsc"],
+    "user": ["", "5:5"],
+    "cpus": [0.5, 1.0, 4.0],
+    **{key: [5, 10, 20, 30, 300, 500] for key in ("timeout_seconds", "max_timeout_seconds")},
+    **{key: list(SIZES) for key in ("memory", "scratch_size", "tmp_size", "shm_size")},
+    **{key: ["2KiB", "16KiB", "300KiB", "1MiB"] for key in ("code_limit", "output_limit", "reply_limit")},
+    **{key: [128, 256, 300, 2000, 20000] for key in ("pids_limit", "nofile", "inodes")},
+}
+TABLES = st.lists(st.sampled_from(sorted(CHOICES)), unique=True, max_size=4).flatmap(
+    lambda keys: st.fixed_dictionaries({key: st.sampled_from(CHOICES[key]) for key in keys})
+)
+
+
+def lines_of(table: dict[str, object]) -> str:
+    return "".join(f"{key} = {toml(value)}\n" for key, value in table.items())
+
+
+@given(defaults=TABLES, entry=TABLES, folder=TABLES)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_folder_ever_loosens_the_users_policy(own: bytes, folder_file: bytes) -> None:
-    loaded = load(own, folder_file)
+def test_no_folder_ever_loosens_the_users_policy(
+    defaults: dict[str, object], entry: dict[str, object], folder: dict[str, object]
+) -> None:
+    own = f'[defaults]\n{lines_of(defaults)}[workspaces.a]\npath = "~/folder"\n{lines_of(entry)}'
+    loaded = load(own.encode(), lines_of(folder).encode(), workspace="a")
     assert_in_words(loaded)
     if isinstance(loaded, str):
         return
     before, after = loaded
     for key in Policy.model_fields:
         assert not looser(key, getattr(after, key), getattr(before, key)), key
+
+
+@given(defaults=TABLES)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_choosing_untrusted_never_loosens_and_never_fails_for_the_defaults(
+    defaults: dict[str, object],
+) -> None:
+    own = f"[defaults]\n{lines_of(defaults)}[workspaces.a]\n"
+    without = load(own.encode(), None, workspace="a")
+    with_it = load(f'{own}profile = "untrusted"\n'.encode(), None, workspace="a")
+    if isinstance(without, str):
+        return
+    assert not isinstance(with_it, str)
+    for key in Policy.model_fields:
+        assert not looser(key, getattr(with_it[1], key), getattr(without[1], key)), key
+
+
+@given(own=FILES, folder_file=FILES)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_two_files_are_a_configuration_or_an_error_in_words(own: bytes, folder_file: bytes) -> None:
+    assert_in_words(load(own, folder_file))
