@@ -1,0 +1,4 @@
+try:
+    exit(9)
+finally:
+    print("finally runs")

@@ -1,0 +1,10 @@
+import gc
+print(gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.garbage, gc.get_freeze_count())
+class Cycle:
+    def __del__(self):
+        print("collected")
+c = Cycle()
+c.me = c
+del c
+gc.collect()
+print("end")

@@ -1,0 +1,4 @@
+class Stack[T]:
+    pass
+type Alias = list[int]
+print(Stack, Alias)

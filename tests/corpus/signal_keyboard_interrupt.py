@@ -1,0 +1,6 @@
+def wait():
+    raise KeyboardInterrupt
+try:
+    wait()
+finally:
+    print("cleanup")

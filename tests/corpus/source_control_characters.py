@@ -1,0 +1,3 @@
+print('[31m')
+x = 'ab'
+print(len(x))

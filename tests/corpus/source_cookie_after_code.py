@@ -1,0 +1,3 @@
+x = 1
+# coding: latin-1
+print("ü 日本語 🐍", len("ü"), ascii("ü"))

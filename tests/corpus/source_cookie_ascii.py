@@ -1,0 +1,3 @@
+# coding: ascii
+print('plain', __name__)
+1/0

@@ -1,0 +1,2 @@
+# coding: ascii
+print("ü 日本語 🐍", len("ü"), ascii("ü"))

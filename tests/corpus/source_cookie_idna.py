@@ -1,0 +1,2 @@
+# coding: idna
+print('x')

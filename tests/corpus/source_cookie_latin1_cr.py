@@ -1,0 +1,1 @@
+# coding: latin-1print("ü 日本語 🐍", len("ü"), ascii("ü"))def f():    return "ü" + 1  # größef()

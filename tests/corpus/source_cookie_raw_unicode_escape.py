@@ -1,0 +1,2 @@
+# coding: raw_unicode_escape
+print('\u00fc', len('\u00fc'))

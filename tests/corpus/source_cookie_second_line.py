@@ -1,0 +1,3 @@
+#!/usr/bin/env python3
+# coding: latin-1
+print("ü 日本語 🐍", len("ü"), ascii("ü"))

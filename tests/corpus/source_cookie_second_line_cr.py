@@ -1,0 +1,1 @@
+#!python# coding: latin-1print("ü 日本語 🐍", len("ü"), ascii("ü"))

@@ -1,0 +1,3 @@
+#!/usr/bin/env python3
+# coding: utf-8
+print("ü 日本語 🐍", len("ü"), ascii("ü"))

@@ -1,0 +1,2 @@
+# coding: utf-32
+print('never')

@@ -1,0 +1,3 @@
+# coding: utf-7
+print('+AOk-')
+1/0

@@ -1,0 +1,5 @@
+# coding: utf-8-unix
+print("ü 日本語 🐍", len("ü"), ascii("ü"))
+def f():
+    return "ü" + 1  # größe
+f()

@@ -1,0 +1,5 @@
+# coding: UTF-8
+print("ü 日本語 🐍", len("ü"), ascii("ü"))
+def f():
+    return "ü" + 1  # größe
+f()

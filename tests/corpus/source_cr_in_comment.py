@@ -1,0 +1,1 @@
+# commentprint('after a carriage return')

@@ -1,0 +1,8002 @@
+def f0():
+    return 0
+def f1():
+    return 1
+def f2():
+    return 2
+def f3():
+    return 3
+def f4():
+    return 4
+def f5():
+    return 5
+def f6():
+    return 6
+def f7():
+    return 7
+def f8():
+    return 8
+def f9():
+    return 9
+def f10():
+    return 10
+def f11():
+    return 11
+def f12():
+    return 12
+def f13():
+    return 13
+def f14():
+    return 14
+def f15():
+    return 15
+def f16():
+    return 16
+def f17():
+    return 17
+def f18():
+    return 18
+def f19():
+    return 19
+def f20():
+    return 20
+def f21():
+    return 21
+def f22():
+    return 22
+def f23():
+    return 23
+def f24():
+    return 24
+def f25():
+    return 25
+def f26():
+    return 26
+def f27():
+    return 27
+def f28():
+    return 28
+def f29():
+    return 29
+def f30():
+    return 30
+def f31():
+    return 31
+def f32():
+    return 32
+def f33():
+    return 33
+def f34():
+    return 34
+def f35():
+    return 35
+def f36():
+    return 36
+def f37():
+    return 37
+def f38():
+    return 38
+def f39():
+    return 39
+def f40():
+    return 40
+def f41():
+    return 41
+def f42():
+    return 42
+def f43():
+    return 43
+def f44():
+    return 44
+def f45():
+    return 45
+def f46():
+    return 46
+def f47():
+    return 47
+def f48():
+    return 48
+def f49():
+    return 49
+def f50():
+    return 50
+def f51():
+    return 51
+def f52():
+    return 52
+def f53():
+    return 53
+def f54():
+    return 54
+def f55():
+    return 55
+def f56():
+    return 56
+def f57():
+    return 57
+def f58():
+    return 58
+def f59():
+    return 59
+def f60():
+    return 60
+def f61():
+    return 61
+def f62():
+    return 62
+def f63():
+    return 63
+def f64():
+    return 64
+def f65():
+    return 65
+def f66():
+    return 66
+def f67():
+    return 67
+def f68():
+    return 68
+def f69():
+    return 69
+def f70():
+    return 70
+def f71():
+    return 71
+def f72():
+    return 72
+def f73():
+    return 73
+def f74():
+    return 74
+def f75():
+    return 75
+def f76():
+    return 76
+def f77():
+    return 77
+def f78():
+    return 78
+def f79():
+    return 79
+def f80():
+    return 80
+def f81():
+    return 81
+def f82():
+    return 82
+def f83():
+    return 83
+def f84():
+    return 84
+def f85():
+    return 85
+def f86():
+    return 86
+def f87():
+    return 87
+def f88():
+    return 88
+def f89():
+    return 89
+def f90():
+    return 90
+def f91():
+    return 91
+def f92():
+    return 92
+def f93():
+    return 93
+def f94():
+    return 94
+def f95():
+    return 95
+def f96():
+    return 96
+def f97():
+    return 97
+def f98():
+    return 98
+def f99():
+    return 99
+def f100():
+    return 100
+def f101():
+    return 101
+def f102():
+    return 102
+def f103():
+    return 103
+def f104():
+    return 104
+def f105():
+    return 105
+def f106():
+    return 106
+def f107():
+    return 107
+def f108():
+    return 108
+def f109():
+    return 109
+def f110():
+    return 110
+def f111():
+    return 111
+def f112():
+    return 112
+def f113():
+    return 113
+def f114():
+    return 114
+def f115():
+    return 115
+def f116():
+    return 116
+def f117():
+    return 117
+def f118():
+    return 118
+def f119():
+    return 119
+def f120():
+    return 120
+def f121():
+    return 121
+def f122():
+    return 122
+def f123():
+    return 123
+def f124():
+    return 124
+def f125():
+    return 125
+def f126():
+    return 126
+def f127():
+    return 127
+def f128():
+    return 128
+def f129():
+    return 129
+def f130():
+    return 130
+def f131():
+    return 131
+def f132():
+    return 132
+def f133():
+    return 133
+def f134():
+    return 134
+def f135():
+    return 135
+def f136():
+    return 136
+def f137():
+    return 137
+def f138():
+    return 138
+def f139():
+    return 139
+def f140():
+    return 140
+def f141():
+    return 141
+def f142():
+    return 142
+def f143():
+    return 143
+def f144():
+    return 144
+def f145():
+    return 145
+def f146():
+    return 146
+def f147():
+    return 147
+def f148():
+    return 148
+def f149():
+    return 149
+def f150():
+    return 150
+def f151():
+    return 151
+def f152():
+    return 152
+def f153():
+    return 153
+def f154():
+    return 154
+def f155():
+    return 155
+def f156():
+    return 156
+def f157():
+    return 157
+def f158():
+    return 158
+def f159():
+    return 159
+def f160():
+    return 160
+def f161():
+    return 161
+def f162():
+    return 162
+def f163():
+    return 163
+def f164():
+    return 164
+def f165():
+    return 165
+def f166():
+    return 166
+def f167():
+    return 167
+def f168():
+    return 168
+def f169():
+    return 169
+def f170():
+    return 170
+def f171():
+    return 171
+def f172():
+    return 172
+def f173():
+    return 173
+def f174():
+    return 174
+def f175():
+    return 175
+def f176():
+    return 176
+def f177():
+    return 177
+def f178():
+    return 178
+def f179():
+    return 179
+def f180():
+    return 180
+def f181():
+    return 181
+def f182():
+    return 182
+def f183():
+    return 183
+def f184():
+    return 184
+def f185():
+    return 185
+def f186():
+    return 186
+def f187():
+    return 187
+def f188():
+    return 188
+def f189():
+    return 189
+def f190():
+    return 190
+def f191():
+    return 191
+def f192():
+    return 192
+def f193():
+    return 193
+def f194():
+    return 194
+def f195():
+    return 195
+def f196():
+    return 196
+def f197():
+    return 197
+def f198():
+    return 198
+def f199():
+    return 199
+def f200():
+    return 200
+def f201():
+    return 201
+def f202():
+    return 202
+def f203():
+    return 203
+def f204():
+    return 204
+def f205():
+    return 205
+def f206():
+    return 206
+def f207():
+    return 207
+def f208():
+    return 208
+def f209():
+    return 209
+def f210():
+    return 210
+def f211():
+    return 211
+def f212():
+    return 212
+def f213():
+    return 213
+def f214():
+    return 214
+def f215():
+    return 215
+def f216():
+    return 216
+def f217():
+    return 217
+def f218():
+    return 218
+def f219():
+    return 219
+def f220():
+    return 220
+def f221():
+    return 221
+def f222():
+    return 222
+def f223():
+    return 223
+def f224():
+    return 224
+def f225():
+    return 225
+def f226():
+    return 226
+def f227():
+    return 227
+def f228():
+    return 228
+def f229():
+    return 229
+def f230():
+    return 230
+def f231():
+    return 231
+def f232():
+    return 232
+def f233():
+    return 233
+def f234():
+    return 234
+def f235():
+    return 235
+def f236():
+    return 236
+def f237():
+    return 237
+def f238():
+    return 238
+def f239():
+    return 239
+def f240():
+    return 240
+def f241():
+    return 241
+def f242():
+    return 242
+def f243():
+    return 243
+def f244():
+    return 244
+def f245():
+    return 245
+def f246():
+    return 246
+def f247():
+    return 247
+def f248():
+    return 248
+def f249():
+    return 249
+def f250():
+    return 250
+def f251():
+    return 251
+def f252():
+    return 252
+def f253():
+    return 253
+def f254():
+    return 254
+def f255():
+    return 255
+def f256():
+    return 256
+def f257():
+    return 257
+def f258():
+    return 258
+def f259():
+    return 259
+def f260():
+    return 260
+def f261():
+    return 261
+def f262():
+    return 262
+def f263():
+    return 263
+def f264():
+    return 264
+def f265():
+    return 265
+def f266():
+    return 266
+def f267():
+    return 267
+def f268():
+    return 268
+def f269():
+    return 269
+def f270():
+    return 270
+def f271():
+    return 271
+def f272():
+    return 272
+def f273():
+    return 273
+def f274():
+    return 274
+def f275():
+    return 275
+def f276():
+    return 276
+def f277():
+    return 277
+def f278():
+    return 278
+def f279():
+    return 279
+def f280():
+    return 280
+def f281():
+    return 281
+def f282():
+    return 282
+def f283():
+    return 283
+def f284():
+    return 284
+def f285():
+    return 285
+def f286():
+    return 286
+def f287():
+    return 287
+def f288():
+    return 288
+def f289():
+    return 289
+def f290():
+    return 290
+def f291():
+    return 291
+def f292():
+    return 292
+def f293():
+    return 293
+def f294():
+    return 294
+def f295():
+    return 295
+def f296():
+    return 296
+def f297():
+    return 297
+def f298():
+    return 298
+def f299():
+    return 299
+def f300():
+    return 300
+def f301():
+    return 301
+def f302():
+    return 302
+def f303():
+    return 303
+def f304():
+    return 304
+def f305():
+    return 305
+def f306():
+    return 306
+def f307():
+    return 307
+def f308():
+    return 308
+def f309():
+    return 309
+def f310():
+    return 310
+def f311():
+    return 311
+def f312():
+    return 312
+def f313():
+    return 313
+def f314():
+    return 314
+def f315():
+    return 315
+def f316():
+    return 316
+def f317():
+    return 317
+def f318():
+    return 318
+def f319():
+    return 319
+def f320():
+    return 320
+def f321():
+    return 321
+def f322():
+    return 322
+def f323():
+    return 323
+def f324():
+    return 324
+def f325():
+    return 325
+def f326():
+    return 326
+def f327():
+    return 327
+def f328():
+    return 328
+def f329():
+    return 329
+def f330():
+    return 330
+def f331():
+    return 331
+def f332():
+    return 332
+def f333():
+    return 333
+def f334():
+    return 334
+def f335():
+    return 335
+def f336():
+    return 336
+def f337():
+    return 337
+def f338():
+    return 338
+def f339():
+    return 339
+def f340():
+    return 340
+def f341():
+    return 341
+def f342():
+    return 342
+def f343():
+    return 343
+def f344():
+    return 344
+def f345():
+    return 345
+def f346():
+    return 346
+def f347():
+    return 347
+def f348():
+    return 348
+def f349():
+    return 349
+def f350():
+    return 350
+def f351():
+    return 351
+def f352():
+    return 352
+def f353():
+    return 353
+def f354():
+    return 354
+def f355():
+    return 355
+def f356():
+    return 356
+def f357():
+    return 357
+def f358():
+    return 358
+def f359():
+    return 359
+def f360():
+    return 360
+def f361():
+    return 361
+def f362():
+    return 362
+def f363():
+    return 363
+def f364():
+    return 364
+def f365():
+    return 365
+def f366():
+    return 366
+def f367():
+    return 367
+def f368():
+    return 368
+def f369():
+    return 369
+def f370():
+    return 370
+def f371():
+    return 371
+def f372():
+    return 372
+def f373():
+    return 373
+def f374():
+    return 374
+def f375():
+    return 375
+def f376():
+    return 376
+def f377():
+    return 377
+def f378():
+    return 378
+def f379():
+    return 379
+def f380():
+    return 380
+def f381():
+    return 381
+def f382():
+    return 382
+def f383():
+    return 383
+def f384():
+    return 384
+def f385():
+    return 385
+def f386():
+    return 386
+def f387():
+    return 387
+def f388():
+    return 388
+def f389():
+    return 389
+def f390():
+    return 390
+def f391():
+    return 391
+def f392():
+    return 392
+def f393():
+    return 393
+def f394():
+    return 394
+def f395():
+    return 395
+def f396():
+    return 396
+def f397():
+    return 397
+def f398():
+    return 398
+def f399():
+    return 399
+def f400():
+    return 400
+def f401():
+    return 401
+def f402():
+    return 402
+def f403():
+    return 403
+def f404():
+    return 404
+def f405():
+    return 405
+def f406():
+    return 406
+def f407():
+    return 407
+def f408():
+    return 408
+def f409():
+    return 409
+def f410():
+    return 410
+def f411():
+    return 411
+def f412():
+    return 412
+def f413():
+    return 413
+def f414():
+    return 414
+def f415():
+    return 415
+def f416():
+    return 416
+def f417():
+    return 417
+def f418():
+    return 418
+def f419():
+    return 419
+def f420():
+    return 420
+def f421():
+    return 421
+def f422():
+    return 422
+def f423():
+    return 423
+def f424():
+    return 424
+def f425():
+    return 425
+def f426():
+    return 426
+def f427():
+    return 427
+def f428():
+    return 428
+def f429():
+    return 429
+def f430():
+    return 430
+def f431():
+    return 431
+def f432():
+    return 432
+def f433():
+    return 433
+def f434():
+    return 434
+def f435():
+    return 435
+def f436():
+    return 436
+def f437():
+    return 437
+def f438():
+    return 438
+def f439():
+    return 439
+def f440():
+    return 440
+def f441():
+    return 441
+def f442():
+    return 442
+def f443():
+    return 443
+def f444():
+    return 444
+def f445():
+    return 445
+def f446():
+    return 446
+def f447():
+    return 447
+def f448():
+    return 448
+def f449():
+    return 449
+def f450():
+    return 450
+def f451():
+    return 451
+def f452():
+    return 452
+def f453():
+    return 453
+def f454():
+    return 454
+def f455():
+    return 455
+def f456():
+    return 456
+def f457():
+    return 457
+def f458():
+    return 458
+def f459():
+    return 459
+def f460():
+    return 460
+def f461():
+    return 461
+def f462():
+    return 462
+def f463():
+    return 463
+def f464():
+    return 464
+def f465():
+    return 465
+def f466():
+    return 466
+def f467():
+    return 467
+def f468():
+    return 468
+def f469():
+    return 469
+def f470():
+    return 470
+def f471():
+    return 471
+def f472():
+    return 472
+def f473():
+    return 473
+def f474():
+    return 474
+def f475():
+    return 475
+def f476():
+    return 476
+def f477():
+    return 477
+def f478():
+    return 478
+def f479():
+    return 479
+def f480():
+    return 480
+def f481():
+    return 481
+def f482():
+    return 482
+def f483():
+    return 483
+def f484():
+    return 484
+def f485():
+    return 485
+def f486():
+    return 486
+def f487():
+    return 487
+def f488():
+    return 488
+def f489():
+    return 489
+def f490():
+    return 490
+def f491():
+    return 491
+def f492():
+    return 492
+def f493():
+    return 493
+def f494():
+    return 494
+def f495():
+    return 495
+def f496():
+    return 496
+def f497():
+    return 497
+def f498():
+    return 498
+def f499():
+    return 499
+def f500():
+    return 500
+def f501():
+    return 501
+def f502():
+    return 502
+def f503():
+    return 503
+def f504():
+    return 504
+def f505():
+    return 505
+def f506():
+    return 506
+def f507():
+    return 507
+def f508():
+    return 508
+def f509():
+    return 509
+def f510():
+    return 510
+def f511():
+    return 511
+def f512():
+    return 512
+def f513():
+    return 513
+def f514():
+    return 514
+def f515():
+    return 515
+def f516():
+    return 516
+def f517():
+    return 517
+def f518():
+    return 518
+def f519():
+    return 519
+def f520():
+    return 520
+def f521():
+    return 521
+def f522():
+    return 522
+def f523():
+    return 523
+def f524():
+    return 524
+def f525():
+    return 525
+def f526():
+    return 526
+def f527():
+    return 527
+def f528():
+    return 528
+def f529():
+    return 529
+def f530():
+    return 530
+def f531():
+    return 531
+def f532():
+    return 532
+def f533():
+    return 533
+def f534():
+    return 534
+def f535():
+    return 535
+def f536():
+    return 536
+def f537():
+    return 537
+def f538():
+    return 538
+def f539():
+    return 539
+def f540():
+    return 540
+def f541():
+    return 541
+def f542():
+    return 542
+def f543():
+    return 543
+def f544():
+    return 544
+def f545():
+    return 545
+def f546():
+    return 546
+def f547():
+    return 547
+def f548():
+    return 548
+def f549():
+    return 549
+def f550():
+    return 550
+def f551():
+    return 551
+def f552():
+    return 552
+def f553():
+    return 553
+def f554():
+    return 554
+def f555():
+    return 555
+def f556():
+    return 556
+def f557():
+    return 557
+def f558():
+    return 558
+def f559():
+    return 559
+def f560():
+    return 560
+def f561():
+    return 561
+def f562():
+    return 562
+def f563():
+    return 563
+def f564():
+    return 564
+def f565():
+    return 565
+def f566():
+    return 566
+def f567():
+    return 567
+def f568():
+    return 568
+def f569():
+    return 569
+def f570():
+    return 570
+def f571():
+    return 571
+def f572():
+    return 572
+def f573():
+    return 573
+def f574():
+    return 574
+def f575():
+    return 575
+def f576():
+    return 576
+def f577():
+    return 577
+def f578():
+    return 578
+def f579():
+    return 579
+def f580():
+    return 580
+def f581():
+    return 581
+def f582():
+    return 582
+def f583():
+    return 583
+def f584():
+    return 584
+def f585():
+    return 585
+def f586():
+    return 586
+def f587():
+    return 587
+def f588():
+    return 588
+def f589():
+    return 589
+def f590():
+    return 590
+def f591():
+    return 591
+def f592():
+    return 592
+def f593():
+    return 593
+def f594():
+    return 594
+def f595():
+    return 595
+def f596():
+    return 596
+def f597():
+    return 597
+def f598():
+    return 598
+def f599():
+    return 599
+def f600():
+    return 600
+def f601():
+    return 601
+def f602():
+    return 602
+def f603():
+    return 603
+def f604():
+    return 604
+def f605():
+    return 605
+def f606():
+    return 606
+def f607():
+    return 607
+def f608():
+    return 608
+def f609():
+    return 609
+def f610():
+    return 610
+def f611():
+    return 611
+def f612():
+    return 612
+def f613():
+    return 613
+def f614():
+    return 614
+def f615():
+    return 615
+def f616():
+    return 616
+def f617():
+    return 617
+def f618():
+    return 618
+def f619():
+    return 619
+def f620():
+    return 620
+def f621():
+    return 621
+def f622():
+    return 622
+def f623():
+    return 623
+def f624():
+    return 624
+def f625():
+    return 625
+def f626():
+    return 626
+def f627():
+    return 627
+def f628():
+    return 628
+def f629():
+    return 629
+def f630():
+    return 630
+def f631():
+    return 631
+def f632():
+    return 632
+def f633():
+    return 633
+def f634():
+    return 634
+def f635():
+    return 635
+def f636():
+    return 636
+def f637():
+    return 637
+def f638():
+    return 638
+def f639():
+    return 639
+def f640():
+    return 640
+def f641():
+    return 641
+def f642():
+    return 642
+def f643():
+    return 643
+def f644():
+    return 644
+def f645():
+    return 645
+def f646():
+    return 646
+def f647():
+    return 647
+def f648():
+    return 648
+def f649():
+    return 649
+def f650():
+    return 650
+def f651():
+    return 651
+def f652():
+    return 652
+def f653():
+    return 653
+def f654():
+    return 654
+def f655():
+    return 655
+def f656():
+    return 656
+def f657():
+    return 657
+def f658():
+    return 658
+def f659():
+    return 659
+def f660():
+    return 660
+def f661():
+    return 661
+def f662():
+    return 662
+def f663():
+    return 663
+def f664():
+    return 664
+def f665():
+    return 665
+def f666():
+    return 666
+def f667():
+    return 667
+def f668():
+    return 668
+def f669():
+    return 669
+def f670():
+    return 670
+def f671():
+    return 671
+def f672():
+    return 672
+def f673():
+    return 673
+def f674():
+    return 674
+def f675():
+    return 675
+def f676():
+    return 676
+def f677():
+    return 677
+def f678():
+    return 678
+def f679():
+    return 679
+def f680():
+    return 680
+def f681():
+    return 681
+def f682():
+    return 682
+def f683():
+    return 683
+def f684():
+    return 684
+def f685():
+    return 685
+def f686():
+    return 686
+def f687():
+    return 687
+def f688():
+    return 688
+def f689():
+    return 689
+def f690():
+    return 690
+def f691():
+    return 691
+def f692():
+    return 692
+def f693():
+    return 693
+def f694():
+    return 694
+def f695():
+    return 695
+def f696():
+    return 696
+def f697():
+    return 697
+def f698():
+    return 698
+def f699():
+    return 699
+def f700():
+    return 700
+def f701():
+    return 701
+def f702():
+    return 702
+def f703():
+    return 703
+def f704():
+    return 704
+def f705():
+    return 705
+def f706():
+    return 706
+def f707():
+    return 707
+def f708():
+    return 708
+def f709():
+    return 709
+def f710():
+    return 710
+def f711():
+    return 711
+def f712():
+    return 712
+def f713():
+    return 713
+def f714():
+    return 714
+def f715():
+    return 715
+def f716():
+    return 716
+def f717():
+    return 717
+def f718():
+    return 718
+def f719():
+    return 719
+def f720():
+    return 720
+def f721():
+    return 721
+def f722():
+    return 722
+def f723():
+    return 723
+def f724():
+    return 724
+def f725():
+    return 725
+def f726():
+    return 726
+def f727():
+    return 727
+def f728():
+    return 728
+def f729():
+    return 729
+def f730():
+    return 730
+def f731():
+    return 731
+def f732():
+    return 732
+def f733():
+    return 733
+def f734():
+    return 734
+def f735():
+    return 735
+def f736():
+    return 736
+def f737():
+    return 737
+def f738():
+    return 738
+def f739():
+    return 739
+def f740():
+    return 740
+def f741():
+    return 741
+def f742():
+    return 742
+def f743():
+    return 743
+def f744():
+    return 744
+def f745():
+    return 745
+def f746():
+    return 746
+def f747():
+    return 747
+def f748():
+    return 748
+def f749():
+    return 749
+def f750():
+    return 750
+def f751():
+    return 751
+def f752():
+    return 752
+def f753():
+    return 753
+def f754():
+    return 754
+def f755():
+    return 755
+def f756():
+    return 756
+def f757():
+    return 757
+def f758():
+    return 758
+def f759():
+    return 759
+def f760():
+    return 760
+def f761():
+    return 761
+def f762():
+    return 762
+def f763():
+    return 763
+def f764():
+    return 764
+def f765():
+    return 765
+def f766():
+    return 766
+def f767():
+    return 767
+def f768():
+    return 768
+def f769():
+    return 769
+def f770():
+    return 770
+def f771():
+    return 771
+def f772():
+    return 772
+def f773():
+    return 773
+def f774():
+    return 774
+def f775():
+    return 775
+def f776():
+    return 776
+def f777():
+    return 777
+def f778():
+    return 778
+def f779():
+    return 779
+def f780():
+    return 780
+def f781():
+    return 781
+def f782():
+    return 782
+def f783():
+    return 783
+def f784():
+    return 784
+def f785():
+    return 785
+def f786():
+    return 786
+def f787():
+    return 787
+def f788():
+    return 788
+def f789():
+    return 789
+def f790():
+    return 790
+def f791():
+    return 791
+def f792():
+    return 792
+def f793():
+    return 793
+def f794():
+    return 794
+def f795():
+    return 795
+def f796():
+    return 796
+def f797():
+    return 797
+def f798():
+    return 798
+def f799():
+    return 799
+def f800():
+    return 800
+def f801():
+    return 801
+def f802():
+    return 802
+def f803():
+    return 803
+def f804():
+    return 804
+def f805():
+    return 805
+def f806():
+    return 806
+def f807():
+    return 807
+def f808():
+    return 808
+def f809():
+    return 809
+def f810():
+    return 810
+def f811():
+    return 811
+def f812():
+    return 812
+def f813():
+    return 813
+def f814():
+    return 814
+def f815():
+    return 815
+def f816():
+    return 816
+def f817():
+    return 817
+def f818():
+    return 818
+def f819():
+    return 819
+def f820():
+    return 820
+def f821():
+    return 821
+def f822():
+    return 822
+def f823():
+    return 823
+def f824():
+    return 824
+def f825():
+    return 825
+def f826():
+    return 826
+def f827():
+    return 827
+def f828():
+    return 828
+def f829():
+    return 829
+def f830():
+    return 830
+def f831():
+    return 831
+def f832():
+    return 832
+def f833():
+    return 833
+def f834():
+    return 834
+def f835():
+    return 835
+def f836():
+    return 836
+def f837():
+    return 837
+def f838():
+    return 838
+def f839():
+    return 839
+def f840():
+    return 840
+def f841():
+    return 841
+def f842():
+    return 842
+def f843():
+    return 843
+def f844():
+    return 844
+def f845():
+    return 845
+def f846():
+    return 846
+def f847():
+    return 847
+def f848():
+    return 848
+def f849():
+    return 849
+def f850():
+    return 850
+def f851():
+    return 851
+def f852():
+    return 852
+def f853():
+    return 853
+def f854():
+    return 854
+def f855():
+    return 855
+def f856():
+    return 856
+def f857():
+    return 857
+def f858():
+    return 858
+def f859():
+    return 859
+def f860():
+    return 860
+def f861():
+    return 861
+def f862():
+    return 862
+def f863():
+    return 863
+def f864():
+    return 864
+def f865():
+    return 865
+def f866():
+    return 866
+def f867():
+    return 867
+def f868():
+    return 868
+def f869():
+    return 869
+def f870():
+    return 870
+def f871():
+    return 871
+def f872():
+    return 872
+def f873():
+    return 873
+def f874():
+    return 874
+def f875():
+    return 875
+def f876():
+    return 876
+def f877():
+    return 877
+def f878():
+    return 878
+def f879():
+    return 879
+def f880():
+    return 880
+def f881():
+    return 881
+def f882():
+    return 882
+def f883():
+    return 883
+def f884():
+    return 884
+def f885():
+    return 885
+def f886():
+    return 886
+def f887():
+    return 887
+def f888():
+    return 888
+def f889():
+    return 889
+def f890():
+    return 890
+def f891():
+    return 891
+def f892():
+    return 892
+def f893():
+    return 893
+def f894():
+    return 894
+def f895():
+    return 895
+def f896():
+    return 896
+def f897():
+    return 897
+def f898():
+    return 898
+def f899():
+    return 899
+def f900():
+    return 900
+def f901():
+    return 901
+def f902():
+    return 902
+def f903():
+    return 903
+def f904():
+    return 904
+def f905():
+    return 905
+def f906():
+    return 906
+def f907():
+    return 907
+def f908():
+    return 908
+def f909():
+    return 909
+def f910():
+    return 910
+def f911():
+    return 911
+def f912():
+    return 912
+def f913():
+    return 913
+def f914():
+    return 914
+def f915():
+    return 915
+def f916():
+    return 916
+def f917():
+    return 917
+def f918():
+    return 918
+def f919():
+    return 919
+def f920():
+    return 920
+def f921():
+    return 921
+def f922():
+    return 922
+def f923():
+    return 923
+def f924():
+    return 924
+def f925():
+    return 925
+def f926():
+    return 926
+def f927():
+    return 927
+def f928():
+    return 928
+def f929():
+    return 929
+def f930():
+    return 930
+def f931():
+    return 931
+def f932():
+    return 932
+def f933():
+    return 933
+def f934():
+    return 934
+def f935():
+    return 935
+def f936():
+    return 936
+def f937():
+    return 937
+def f938():
+    return 938
+def f939():
+    return 939
+def f940():
+    return 940
+def f941():
+    return 941
+def f942():
+    return 942
+def f943():
+    return 943
+def f944():
+    return 944
+def f945():
+    return 945
+def f946():
+    return 946
+def f947():
+    return 947
+def f948():
+    return 948
+def f949():
+    return 949
+def f950():
+    return 950
+def f951():
+    return 951
+def f952():
+    return 952
+def f953():
+    return 953
+def f954():
+    return 954
+def f955():
+    return 955
+def f956():
+    return 956
+def f957():
+    return 957
+def f958():
+    return 958
+def f959():
+    return 959
+def f960():
+    return 960
+def f961():
+    return 961
+def f962():
+    return 962
+def f963():
+    return 963
+def f964():
+    return 964
+def f965():
+    return 965
+def f966():
+    return 966
+def f967():
+    return 967
+def f968():
+    return 968
+def f969():
+    return 969
+def f970():
+    return 970
+def f971():
+    return 971
+def f972():
+    return 972
+def f973():
+    return 973
+def f974():
+    return 974
+def f975():
+    return 975
+def f976():
+    return 976
+def f977():
+    return 977
+def f978():
+    return 978
+def f979():
+    return 979
+def f980():
+    return 980
+def f981():
+    return 981
+def f982():
+    return 982
+def f983():
+    return 983
+def f984():
+    return 984
+def f985():
+    return 985
+def f986():
+    return 986
+def f987():
+    return 987
+def f988():
+    return 988
+def f989():
+    return 989
+def f990():
+    return 990
+def f991():
+    return 991
+def f992():
+    return 992
+def f993():
+    return 993
+def f994():
+    return 994
+def f995():
+    return 995
+def f996():
+    return 996
+def f997():
+    return 997
+def f998():
+    return 998
+def f999():
+    return 999
+def f1000():
+    return 1000
+def f1001():
+    return 1001
+def f1002():
+    return 1002
+def f1003():
+    return 1003
+def f1004():
+    return 1004
+def f1005():
+    return 1005
+def f1006():
+    return 1006
+def f1007():
+    return 1007
+def f1008():
+    return 1008
+def f1009():
+    return 1009
+def f1010():
+    return 1010
+def f1011():
+    return 1011
+def f1012():
+    return 1012
+def f1013():
+    return 1013
+def f1014():
+    return 1014
+def f1015():
+    return 1015
+def f1016():
+    return 1016
+def f1017():
+    return 1017
+def f1018():
+    return 1018
+def f1019():
+    return 1019
+def f1020():
+    return 1020
+def f1021():
+    return 1021
+def f1022():
+    return 1022
+def f1023():
+    return 1023
+def f1024():
+    return 1024
+def f1025():
+    return 1025
+def f1026():
+    return 1026
+def f1027():
+    return 1027
+def f1028():
+    return 1028
+def f1029():
+    return 1029
+def f1030():
+    return 1030
+def f1031():
+    return 1031
+def f1032():
+    return 1032
+def f1033():
+    return 1033
+def f1034():
+    return 1034
+def f1035():
+    return 1035
+def f1036():
+    return 1036
+def f1037():
+    return 1037
+def f1038():
+    return 1038
+def f1039():
+    return 1039
+def f1040():
+    return 1040
+def f1041():
+    return 1041
+def f1042():
+    return 1042
+def f1043():
+    return 1043
+def f1044():
+    return 1044
+def f1045():
+    return 1045
+def f1046():
+    return 1046
+def f1047():
+    return 1047
+def f1048():
+    return 1048
+def f1049():
+    return 1049
+def f1050():
+    return 1050
+def f1051():
+    return 1051
+def f1052():
+    return 1052
+def f1053():
+    return 1053
+def f1054():
+    return 1054
+def f1055():
+    return 1055
+def f1056():
+    return 1056
+def f1057():
+    return 1057
+def f1058():
+    return 1058
+def f1059():
+    return 1059
+def f1060():
+    return 1060
+def f1061():
+    return 1061
+def f1062():
+    return 1062
+def f1063():
+    return 1063
+def f1064():
+    return 1064
+def f1065():
+    return 1065
+def f1066():
+    return 1066
+def f1067():
+    return 1067
+def f1068():
+    return 1068
+def f1069():
+    return 1069
+def f1070():
+    return 1070
+def f1071():
+    return 1071
+def f1072():
+    return 1072
+def f1073():
+    return 1073
+def f1074():
+    return 1074
+def f1075():
+    return 1075
+def f1076():
+    return 1076
+def f1077():
+    return 1077
+def f1078():
+    return 1078
+def f1079():
+    return 1079
+def f1080():
+    return 1080
+def f1081():
+    return 1081
+def f1082():
+    return 1082
+def f1083():
+    return 1083
+def f1084():
+    return 1084
+def f1085():
+    return 1085
+def f1086():
+    return 1086
+def f1087():
+    return 1087
+def f1088():
+    return 1088
+def f1089():
+    return 1089
+def f1090():
+    return 1090
+def f1091():
+    return 1091
+def f1092():
+    return 1092
+def f1093():
+    return 1093
+def f1094():
+    return 1094
+def f1095():
+    return 1095
+def f1096():
+    return 1096
+def f1097():
+    return 1097
+def f1098():
+    return 1098
+def f1099():
+    return 1099
+def f1100():
+    return 1100
+def f1101():
+    return 1101
+def f1102():
+    return 1102
+def f1103():
+    return 1103
+def f1104():
+    return 1104
+def f1105():
+    return 1105
+def f1106():
+    return 1106
+def f1107():
+    return 1107
+def f1108():
+    return 1108
+def f1109():
+    return 1109
+def f1110():
+    return 1110
+def f1111():
+    return 1111
+def f1112():
+    return 1112
+def f1113():
+    return 1113
+def f1114():
+    return 1114
+def f1115():
+    return 1115
+def f1116():
+    return 1116
+def f1117():
+    return 1117
+def f1118():
+    return 1118
+def f1119():
+    return 1119
+def f1120():
+    return 1120
+def f1121():
+    return 1121
+def f1122():
+    return 1122
+def f1123():
+    return 1123
+def f1124():
+    return 1124
+def f1125():
+    return 1125
+def f1126():
+    return 1126
+def f1127():
+    return 1127
+def f1128():
+    return 1128
+def f1129():
+    return 1129
+def f1130():
+    return 1130
+def f1131():
+    return 1131
+def f1132():
+    return 1132
+def f1133():
+    return 1133
+def f1134():
+    return 1134
+def f1135():
+    return 1135
+def f1136():
+    return 1136
+def f1137():
+    return 1137
+def f1138():
+    return 1138
+def f1139():
+    return 1139
+def f1140():
+    return 1140
+def f1141():
+    return 1141
+def f1142():
+    return 1142
+def f1143():
+    return 1143
+def f1144():
+    return 1144
+def f1145():
+    return 1145
+def f1146():
+    return 1146
+def f1147():
+    return 1147
+def f1148():
+    return 1148
+def f1149():
+    return 1149
+def f1150():
+    return 1150
+def f1151():
+    return 1151
+def f1152():
+    return 1152
+def f1153():
+    return 1153
+def f1154():
+    return 1154
+def f1155():
+    return 1155
+def f1156():
+    return 1156
+def f1157():
+    return 1157
+def f1158():
+    return 1158
+def f1159():
+    return 1159
+def f1160():
+    return 1160
+def f1161():
+    return 1161
+def f1162():
+    return 1162
+def f1163():
+    return 1163
+def f1164():
+    return 1164
+def f1165():
+    return 1165
+def f1166():
+    return 1166
+def f1167():
+    return 1167
+def f1168():
+    return 1168
+def f1169():
+    return 1169
+def f1170():
+    return 1170
+def f1171():
+    return 1171
+def f1172():
+    return 1172
+def f1173():
+    return 1173
+def f1174():
+    return 1174
+def f1175():
+    return 1175
+def f1176():
+    return 1176
+def f1177():
+    return 1177
+def f1178():
+    return 1178
+def f1179():
+    return 1179
+def f1180():
+    return 1180
+def f1181():
+    return 1181
+def f1182():
+    return 1182
+def f1183():
+    return 1183
+def f1184():
+    return 1184
+def f1185():
+    return 1185
+def f1186():
+    return 1186
+def f1187():
+    return 1187
+def f1188():
+    return 1188
+def f1189():
+    return 1189
+def f1190():
+    return 1190
+def f1191():
+    return 1191
+def f1192():
+    return 1192
+def f1193():
+    return 1193
+def f1194():
+    return 1194
+def f1195():
+    return 1195
+def f1196():
+    return 1196
+def f1197():
+    return 1197
+def f1198():
+    return 1198
+def f1199():
+    return 1199
+def f1200():
+    return 1200
+def f1201():
+    return 1201
+def f1202():
+    return 1202
+def f1203():
+    return 1203
+def f1204():
+    return 1204
+def f1205():
+    return 1205
+def f1206():
+    return 1206
+def f1207():
+    return 1207
+def f1208():
+    return 1208
+def f1209():
+    return 1209
+def f1210():
+    return 1210
+def f1211():
+    return 1211
+def f1212():
+    return 1212
+def f1213():
+    return 1213
+def f1214():
+    return 1214
+def f1215():
+    return 1215
+def f1216():
+    return 1216
+def f1217():
+    return 1217
+def f1218():
+    return 1218
+def f1219():
+    return 1219
+def f1220():
+    return 1220
+def f1221():
+    return 1221
+def f1222():
+    return 1222
+def f1223():
+    return 1223
+def f1224():
+    return 1224
+def f1225():
+    return 1225
+def f1226():
+    return 1226
+def f1227():
+    return 1227
+def f1228():
+    return 1228
+def f1229():
+    return 1229
+def f1230():
+    return 1230
+def f1231():
+    return 1231
+def f1232():
+    return 1232
+def f1233():
+    return 1233
+def f1234():
+    return 1234
+def f1235():
+    return 1235
+def f1236():
+    return 1236
+def f1237():
+    return 1237
+def f1238():
+    return 1238
+def f1239():
+    return 1239
+def f1240():
+    return 1240
+def f1241():
+    return 1241
+def f1242():
+    return 1242
+def f1243():
+    return 1243
+def f1244():
+    return 1244
+def f1245():
+    return 1245
+def f1246():
+    return 1246
+def f1247():
+    return 1247
+def f1248():
+    return 1248
+def f1249():
+    return 1249
+def f1250():
+    return 1250
+def f1251():
+    return 1251
+def f1252():
+    return 1252
+def f1253():
+    return 1253
+def f1254():
+    return 1254
+def f1255():
+    return 1255
+def f1256():
+    return 1256
+def f1257():
+    return 1257
+def f1258():
+    return 1258
+def f1259():
+    return 1259
+def f1260():
+    return 1260
+def f1261():
+    return 1261
+def f1262():
+    return 1262
+def f1263():
+    return 1263
+def f1264():
+    return 1264
+def f1265():
+    return 1265
+def f1266():
+    return 1266
+def f1267():
+    return 1267
+def f1268():
+    return 1268
+def f1269():
+    return 1269
+def f1270():
+    return 1270
+def f1271():
+    return 1271
+def f1272():
+    return 1272
+def f1273():
+    return 1273
+def f1274():
+    return 1274
+def f1275():
+    return 1275
+def f1276():
+    return 1276
+def f1277():
+    return 1277
+def f1278():
+    return 1278
+def f1279():
+    return 1279
+def f1280():
+    return 1280
+def f1281():
+    return 1281
+def f1282():
+    return 1282
+def f1283():
+    return 1283
+def f1284():
+    return 1284
+def f1285():
+    return 1285
+def f1286():
+    return 1286
+def f1287():
+    return 1287
+def f1288():
+    return 1288
+def f1289():
+    return 1289
+def f1290():
+    return 1290
+def f1291():
+    return 1291
+def f1292():
+    return 1292
+def f1293():
+    return 1293
+def f1294():
+    return 1294
+def f1295():
+    return 1295
+def f1296():
+    return 1296
+def f1297():
+    return 1297
+def f1298():
+    return 1298
+def f1299():
+    return 1299
+def f1300():
+    return 1300
+def f1301():
+    return 1301
+def f1302():
+    return 1302
+def f1303():
+    return 1303
+def f1304():
+    return 1304
+def f1305():
+    return 1305
+def f1306():
+    return 1306
+def f1307():
+    return 1307
+def f1308():
+    return 1308
+def f1309():
+    return 1309
+def f1310():
+    return 1310
+def f1311():
+    return 1311
+def f1312():
+    return 1312
+def f1313():
+    return 1313
+def f1314():
+    return 1314
+def f1315():
+    return 1315
+def f1316():
+    return 1316
+def f1317():
+    return 1317
+def f1318():
+    return 1318
+def f1319():
+    return 1319
+def f1320():
+    return 1320
+def f1321():
+    return 1321
+def f1322():
+    return 1322
+def f1323():
+    return 1323
+def f1324():
+    return 1324
+def f1325():
+    return 1325
+def f1326():
+    return 1326
+def f1327():
+    return 1327
+def f1328():
+    return 1328
+def f1329():
+    return 1329
+def f1330():
+    return 1330
+def f1331():
+    return 1331
+def f1332():
+    return 1332
+def f1333():
+    return 1333
+def f1334():
+    return 1334
+def f1335():
+    return 1335
+def f1336():
+    return 1336
+def f1337():
+    return 1337
+def f1338():
+    return 1338
+def f1339():
+    return 1339
+def f1340():
+    return 1340
+def f1341():
+    return 1341
+def f1342():
+    return 1342
+def f1343():
+    return 1343
+def f1344():
+    return 1344
+def f1345():
+    return 1345
+def f1346():
+    return 1346
+def f1347():
+    return 1347
+def f1348():
+    return 1348
+def f1349():
+    return 1349
+def f1350():
+    return 1350
+def f1351():
+    return 1351
+def f1352():
+    return 1352
+def f1353():
+    return 1353
+def f1354():
+    return 1354
+def f1355():
+    return 1355
+def f1356():
+    return 1356
+def f1357():
+    return 1357
+def f1358():
+    return 1358
+def f1359():
+    return 1359
+def f1360():
+    return 1360
+def f1361():
+    return 1361
+def f1362():
+    return 1362
+def f1363():
+    return 1363
+def f1364():
+    return 1364
+def f1365():
+    return 1365
+def f1366():
+    return 1366
+def f1367():
+    return 1367
+def f1368():
+    return 1368
+def f1369():
+    return 1369
+def f1370():
+    return 1370
+def f1371():
+    return 1371
+def f1372():
+    return 1372
+def f1373():
+    return 1373
+def f1374():
+    return 1374
+def f1375():
+    return 1375
+def f1376():
+    return 1376
+def f1377():
+    return 1377
+def f1378():
+    return 1378
+def f1379():
+    return 1379
+def f1380():
+    return 1380
+def f1381():
+    return 1381
+def f1382():
+    return 1382
+def f1383():
+    return 1383
+def f1384():
+    return 1384
+def f1385():
+    return 1385
+def f1386():
+    return 1386
+def f1387():
+    return 1387
+def f1388():
+    return 1388
+def f1389():
+    return 1389
+def f1390():
+    return 1390
+def f1391():
+    return 1391
+def f1392():
+    return 1392
+def f1393():
+    return 1393
+def f1394():
+    return 1394
+def f1395():
+    return 1395
+def f1396():
+    return 1396
+def f1397():
+    return 1397
+def f1398():
+    return 1398
+def f1399():
+    return 1399
+def f1400():
+    return 1400
+def f1401():
+    return 1401
+def f1402():
+    return 1402
+def f1403():
+    return 1403
+def f1404():
+    return 1404
+def f1405():
+    return 1405
+def f1406():
+    return 1406
+def f1407():
+    return 1407
+def f1408():
+    return 1408
+def f1409():
+    return 1409
+def f1410():
+    return 1410
+def f1411():
+    return 1411
+def f1412():
+    return 1412
+def f1413():
+    return 1413
+def f1414():
+    return 1414
+def f1415():
+    return 1415
+def f1416():
+    return 1416
+def f1417():
+    return 1417
+def f1418():
+    return 1418
+def f1419():
+    return 1419
+def f1420():
+    return 1420
+def f1421():
+    return 1421
+def f1422():
+    return 1422
+def f1423():
+    return 1423
+def f1424():
+    return 1424
+def f1425():
+    return 1425
+def f1426():
+    return 1426
+def f1427():
+    return 1427
+def f1428():
+    return 1428
+def f1429():
+    return 1429
+def f1430():
+    return 1430
+def f1431():
+    return 1431
+def f1432():
+    return 1432
+def f1433():
+    return 1433
+def f1434():
+    return 1434
+def f1435():
+    return 1435
+def f1436():
+    return 1436
+def f1437():
+    return 1437
+def f1438():
+    return 1438
+def f1439():
+    return 1439
+def f1440():
+    return 1440
+def f1441():
+    return 1441
+def f1442():
+    return 1442
+def f1443():
+    return 1443
+def f1444():
+    return 1444
+def f1445():
+    return 1445
+def f1446():
+    return 1446
+def f1447():
+    return 1447
+def f1448():
+    return 1448
+def f1449():
+    return 1449
+def f1450():
+    return 1450
+def f1451():
+    return 1451
+def f1452():
+    return 1452
+def f1453():
+    return 1453
+def f1454():
+    return 1454
+def f1455():
+    return 1455
+def f1456():
+    return 1456
+def f1457():
+    return 1457
+def f1458():
+    return 1458
+def f1459():
+    return 1459
+def f1460():
+    return 1460
+def f1461():
+    return 1461
+def f1462():
+    return 1462
+def f1463():
+    return 1463
+def f1464():
+    return 1464
+def f1465():
+    return 1465
+def f1466():
+    return 1466
+def f1467():
+    return 1467
+def f1468():
+    return 1468
+def f1469():
+    return 1469
+def f1470():
+    return 1470
+def f1471():
+    return 1471
+def f1472():
+    return 1472
+def f1473():
+    return 1473
+def f1474():
+    return 1474
+def f1475():
+    return 1475
+def f1476():
+    return 1476
+def f1477():
+    return 1477
+def f1478():
+    return 1478
+def f1479():
+    return 1479
+def f1480():
+    return 1480
+def f1481():
+    return 1481
+def f1482():
+    return 1482
+def f1483():
+    return 1483
+def f1484():
+    return 1484
+def f1485():
+    return 1485
+def f1486():
+    return 1486
+def f1487():
+    return 1487
+def f1488():
+    return 1488
+def f1489():
+    return 1489
+def f1490():
+    return 1490
+def f1491():
+    return 1491
+def f1492():
+    return 1492
+def f1493():
+    return 1493
+def f1494():
+    return 1494
+def f1495():
+    return 1495
+def f1496():
+    return 1496
+def f1497():
+    return 1497
+def f1498():
+    return 1498
+def f1499():
+    return 1499
+def f1500():
+    return 1500
+def f1501():
+    return 1501
+def f1502():
+    return 1502
+def f1503():
+    return 1503
+def f1504():
+    return 1504
+def f1505():
+    return 1505
+def f1506():
+    return 1506
+def f1507():
+    return 1507
+def f1508():
+    return 1508
+def f1509():
+    return 1509
+def f1510():
+    return 1510
+def f1511():
+    return 1511
+def f1512():
+    return 1512
+def f1513():
+    return 1513
+def f1514():
+    return 1514
+def f1515():
+    return 1515
+def f1516():
+    return 1516
+def f1517():
+    return 1517
+def f1518():
+    return 1518
+def f1519():
+    return 1519
+def f1520():
+    return 1520
+def f1521():
+    return 1521
+def f1522():
+    return 1522
+def f1523():
+    return 1523
+def f1524():
+    return 1524
+def f1525():
+    return 1525
+def f1526():
+    return 1526
+def f1527():
+    return 1527
+def f1528():
+    return 1528
+def f1529():
+    return 1529
+def f1530():
+    return 1530
+def f1531():
+    return 1531
+def f1532():
+    return 1532
+def f1533():
+    return 1533
+def f1534():
+    return 1534
+def f1535():
+    return 1535
+def f1536():
+    return 1536
+def f1537():
+    return 1537
+def f1538():
+    return 1538
+def f1539():
+    return 1539
+def f1540():
+    return 1540
+def f1541():
+    return 1541
+def f1542():
+    return 1542
+def f1543():
+    return 1543
+def f1544():
+    return 1544
+def f1545():
+    return 1545
+def f1546():
+    return 1546
+def f1547():
+    return 1547
+def f1548():
+    return 1548
+def f1549():
+    return 1549
+def f1550():
+    return 1550
+def f1551():
+    return 1551
+def f1552():
+    return 1552
+def f1553():
+    return 1553
+def f1554():
+    return 1554
+def f1555():
+    return 1555
+def f1556():
+    return 1556
+def f1557():
+    return 1557
+def f1558():
+    return 1558
+def f1559():
+    return 1559
+def f1560():
+    return 1560
+def f1561():
+    return 1561
+def f1562():
+    return 1562
+def f1563():
+    return 1563
+def f1564():
+    return 1564
+def f1565():
+    return 1565
+def f1566():
+    return 1566
+def f1567():
+    return 1567
+def f1568():
+    return 1568
+def f1569():
+    return 1569
+def f1570():
+    return 1570
+def f1571():
+    return 1571
+def f1572():
+    return 1572
+def f1573():
+    return 1573
+def f1574():
+    return 1574
+def f1575():
+    return 1575
+def f1576():
+    return 1576
+def f1577():
+    return 1577
+def f1578():
+    return 1578
+def f1579():
+    return 1579
+def f1580():
+    return 1580
+def f1581():
+    return 1581
+def f1582():
+    return 1582
+def f1583():
+    return 1583
+def f1584():
+    return 1584
+def f1585():
+    return 1585
+def f1586():
+    return 1586
+def f1587():
+    return 1587
+def f1588():
+    return 1588
+def f1589():
+    return 1589
+def f1590():
+    return 1590
+def f1591():
+    return 1591
+def f1592():
+    return 1592
+def f1593():
+    return 1593
+def f1594():
+    return 1594
+def f1595():
+    return 1595
+def f1596():
+    return 1596
+def f1597():
+    return 1597
+def f1598():
+    return 1598
+def f1599():
+    return 1599
+def f1600():
+    return 1600
+def f1601():
+    return 1601
+def f1602():
+    return 1602
+def f1603():
+    return 1603
+def f1604():
+    return 1604
+def f1605():
+    return 1605
+def f1606():
+    return 1606
+def f1607():
+    return 1607
+def f1608():
+    return 1608
+def f1609():
+    return 1609
+def f1610():
+    return 1610
+def f1611():
+    return 1611
+def f1612():
+    return 1612
+def f1613():
+    return 1613
+def f1614():
+    return 1614
+def f1615():
+    return 1615
+def f1616():
+    return 1616
+def f1617():
+    return 1617
+def f1618():
+    return 1618
+def f1619():
+    return 1619
+def f1620():
+    return 1620
+def f1621():
+    return 1621
+def f1622():
+    return 1622
+def f1623():
+    return 1623
+def f1624():
+    return 1624
+def f1625():
+    return 1625
+def f1626():
+    return 1626
+def f1627():
+    return 1627
+def f1628():
+    return 1628
+def f1629():
+    return 1629
+def f1630():
+    return 1630
+def f1631():
+    return 1631
+def f1632():
+    return 1632
+def f1633():
+    return 1633
+def f1634():
+    return 1634
+def f1635():
+    return 1635
+def f1636():
+    return 1636
+def f1637():
+    return 1637
+def f1638():
+    return 1638
+def f1639():
+    return 1639
+def f1640():
+    return 1640
+def f1641():
+    return 1641
+def f1642():
+    return 1642
+def f1643():
+    return 1643
+def f1644():
+    return 1644
+def f1645():
+    return 1645
+def f1646():
+    return 1646
+def f1647():
+    return 1647
+def f1648():
+    return 1648
+def f1649():
+    return 1649
+def f1650():
+    return 1650
+def f1651():
+    return 1651
+def f1652():
+    return 1652
+def f1653():
+    return 1653
+def f1654():
+    return 1654
+def f1655():
+    return 1655
+def f1656():
+    return 1656
+def f1657():
+    return 1657
+def f1658():
+    return 1658
+def f1659():
+    return 1659
+def f1660():
+    return 1660
+def f1661():
+    return 1661
+def f1662():
+    return 1662
+def f1663():
+    return 1663
+def f1664():
+    return 1664
+def f1665():
+    return 1665
+def f1666():
+    return 1666
+def f1667():
+    return 1667
+def f1668():
+    return 1668
+def f1669():
+    return 1669
+def f1670():
+    return 1670
+def f1671():
+    return 1671
+def f1672():
+    return 1672
+def f1673():
+    return 1673
+def f1674():
+    return 1674
+def f1675():
+    return 1675
+def f1676():
+    return 1676
+def f1677():
+    return 1677
+def f1678():
+    return 1678
+def f1679():
+    return 1679
+def f1680():
+    return 1680
+def f1681():
+    return 1681
+def f1682():
+    return 1682
+def f1683():
+    return 1683
+def f1684():
+    return 1684
+def f1685():
+    return 1685
+def f1686():
+    return 1686
+def f1687():
+    return 1687
+def f1688():
+    return 1688
+def f1689():
+    return 1689
+def f1690():
+    return 1690
+def f1691():
+    return 1691
+def f1692():
+    return 1692
+def f1693():
+    return 1693
+def f1694():
+    return 1694
+def f1695():
+    return 1695
+def f1696():
+    return 1696
+def f1697():
+    return 1697
+def f1698():
+    return 1698
+def f1699():
+    return 1699
+def f1700():
+    return 1700
+def f1701():
+    return 1701
+def f1702():
+    return 1702
+def f1703():
+    return 1703
+def f1704():
+    return 1704
+def f1705():
+    return 1705
+def f1706():
+    return 1706
+def f1707():
+    return 1707
+def f1708():
+    return 1708
+def f1709():
+    return 1709
+def f1710():
+    return 1710
+def f1711():
+    return 1711
+def f1712():
+    return 1712
+def f1713():
+    return 1713
+def f1714():
+    return 1714
+def f1715():
+    return 1715
+def f1716():
+    return 1716
+def f1717():
+    return 1717
+def f1718():
+    return 1718
+def f1719():
+    return 1719
+def f1720():
+    return 1720
+def f1721():
+    return 1721
+def f1722():
+    return 1722
+def f1723():
+    return 1723
+def f1724():
+    return 1724
+def f1725():
+    return 1725
+def f1726():
+    return 1726
+def f1727():
+    return 1727
+def f1728():
+    return 1728
+def f1729():
+    return 1729
+def f1730():
+    return 1730
+def f1731():
+    return 1731
+def f1732():
+    return 1732
+def f1733():
+    return 1733
+def f1734():
+    return 1734
+def f1735():
+    return 1735
+def f1736():
+    return 1736
+def f1737():
+    return 1737
+def f1738():
+    return 1738
+def f1739():
+    return 1739
+def f1740():
+    return 1740
+def f1741():
+    return 1741
+def f1742():
+    return 1742
+def f1743():
+    return 1743
+def f1744():
+    return 1744
+def f1745():
+    return 1745
+def f1746():
+    return 1746
+def f1747():
+    return 1747
+def f1748():
+    return 1748
+def f1749():
+    return 1749
+def f1750():
+    return 1750
+def f1751():
+    return 1751
+def f1752():
+    return 1752
+def f1753():
+    return 1753
+def f1754():
+    return 1754
+def f1755():
+    return 1755
+def f1756():
+    return 1756
+def f1757():
+    return 1757
+def f1758():
+    return 1758
+def f1759():
+    return 1759
+def f1760():
+    return 1760
+def f1761():
+    return 1761
+def f1762():
+    return 1762
+def f1763():
+    return 1763
+def f1764():
+    return 1764
+def f1765():
+    return 1765
+def f1766():
+    return 1766
+def f1767():
+    return 1767
+def f1768():
+    return 1768
+def f1769():
+    return 1769
+def f1770():
+    return 1770
+def f1771():
+    return 1771
+def f1772():
+    return 1772
+def f1773():
+    return 1773
+def f1774():
+    return 1774
+def f1775():
+    return 1775
+def f1776():
+    return 1776
+def f1777():
+    return 1777
+def f1778():
+    return 1778
+def f1779():
+    return 1779
+def f1780():
+    return 1780
+def f1781():
+    return 1781
+def f1782():
+    return 1782
+def f1783():
+    return 1783
+def f1784():
+    return 1784
+def f1785():
+    return 1785
+def f1786():
+    return 1786
+def f1787():
+    return 1787
+def f1788():
+    return 1788
+def f1789():
+    return 1789
+def f1790():
+    return 1790
+def f1791():
+    return 1791
+def f1792():
+    return 1792
+def f1793():
+    return 1793
+def f1794():
+    return 1794
+def f1795():
+    return 1795
+def f1796():
+    return 1796
+def f1797():
+    return 1797
+def f1798():
+    return 1798
+def f1799():
+    return 1799
+def f1800():
+    return 1800
+def f1801():
+    return 1801
+def f1802():
+    return 1802
+def f1803():
+    return 1803
+def f1804():
+    return 1804
+def f1805():
+    return 1805
+def f1806():
+    return 1806
+def f1807():
+    return 1807
+def f1808():
+    return 1808
+def f1809():
+    return 1809
+def f1810():
+    return 1810
+def f1811():
+    return 1811
+def f1812():
+    return 1812
+def f1813():
+    return 1813
+def f1814():
+    return 1814
+def f1815():
+    return 1815
+def f1816():
+    return 1816
+def f1817():
+    return 1817
+def f1818():
+    return 1818
+def f1819():
+    return 1819
+def f1820():
+    return 1820
+def f1821():
+    return 1821
+def f1822():
+    return 1822
+def f1823():
+    return 1823
+def f1824():
+    return 1824
+def f1825():
+    return 1825
+def f1826():
+    return 1826
+def f1827():
+    return 1827
+def f1828():
+    return 1828
+def f1829():
+    return 1829
+def f1830():
+    return 1830
+def f1831():
+    return 1831
+def f1832():
+    return 1832
+def f1833():
+    return 1833
+def f1834():
+    return 1834
+def f1835():
+    return 1835
+def f1836():
+    return 1836
+def f1837():
+    return 1837
+def f1838():
+    return 1838
+def f1839():
+    return 1839
+def f1840():
+    return 1840
+def f1841():
+    return 1841
+def f1842():
+    return 1842
+def f1843():
+    return 1843
+def f1844():
+    return 1844
+def f1845():
+    return 1845
+def f1846():
+    return 1846
+def f1847():
+    return 1847
+def f1848():
+    return 1848
+def f1849():
+    return 1849
+def f1850():
+    return 1850
+def f1851():
+    return 1851
+def f1852():
+    return 1852
+def f1853():
+    return 1853
+def f1854():
+    return 1854
+def f1855():
+    return 1855
+def f1856():
+    return 1856
+def f1857():
+    return 1857
+def f1858():
+    return 1858
+def f1859():
+    return 1859
+def f1860():
+    return 1860
+def f1861():
+    return 1861
+def f1862():
+    return 1862
+def f1863():
+    return 1863
+def f1864():
+    return 1864
+def f1865():
+    return 1865
+def f1866():
+    return 1866
+def f1867():
+    return 1867
+def f1868():
+    return 1868
+def f1869():
+    return 1869
+def f1870():
+    return 1870
+def f1871():
+    return 1871
+def f1872():
+    return 1872
+def f1873():
+    return 1873
+def f1874():
+    return 1874
+def f1875():
+    return 1875
+def f1876():
+    return 1876
+def f1877():
+    return 1877
+def f1878():
+    return 1878
+def f1879():
+    return 1879
+def f1880():
+    return 1880
+def f1881():
+    return 1881
+def f1882():
+    return 1882
+def f1883():
+    return 1883
+def f1884():
+    return 1884
+def f1885():
+    return 1885
+def f1886():
+    return 1886
+def f1887():
+    return 1887
+def f1888():
+    return 1888
+def f1889():
+    return 1889
+def f1890():
+    return 1890
+def f1891():
+    return 1891
+def f1892():
+    return 1892
+def f1893():
+    return 1893
+def f1894():
+    return 1894
+def f1895():
+    return 1895
+def f1896():
+    return 1896
+def f1897():
+    return 1897
+def f1898():
+    return 1898
+def f1899():
+    return 1899
+def f1900():
+    return 1900
+def f1901():
+    return 1901
+def f1902():
+    return 1902
+def f1903():
+    return 1903
+def f1904():
+    return 1904
+def f1905():
+    return 1905
+def f1906():
+    return 1906
+def f1907():
+    return 1907
+def f1908():
+    return 1908
+def f1909():
+    return 1909
+def f1910():
+    return 1910
+def f1911():
+    return 1911
+def f1912():
+    return 1912
+def f1913():
+    return 1913
+def f1914():
+    return 1914
+def f1915():
+    return 1915
+def f1916():
+    return 1916
+def f1917():
+    return 1917
+def f1918():
+    return 1918
+def f1919():
+    return 1919
+def f1920():
+    return 1920
+def f1921():
+    return 1921
+def f1922():
+    return 1922
+def f1923():
+    return 1923
+def f1924():
+    return 1924
+def f1925():
+    return 1925
+def f1926():
+    return 1926
+def f1927():
+    return 1927
+def f1928():
+    return 1928
+def f1929():
+    return 1929
+def f1930():
+    return 1930
+def f1931():
+    return 1931
+def f1932():
+    return 1932
+def f1933():
+    return 1933
+def f1934():
+    return 1934
+def f1935():
+    return 1935
+def f1936():
+    return 1936
+def f1937():
+    return 1937
+def f1938():
+    return 1938
+def f1939():
+    return 1939
+def f1940():
+    return 1940
+def f1941():
+    return 1941
+def f1942():
+    return 1942
+def f1943():
+    return 1943
+def f1944():
+    return 1944
+def f1945():
+    return 1945
+def f1946():
+    return 1946
+def f1947():
+    return 1947
+def f1948():
+    return 1948
+def f1949():
+    return 1949
+def f1950():
+    return 1950
+def f1951():
+    return 1951
+def f1952():
+    return 1952
+def f1953():
+    return 1953
+def f1954():
+    return 1954
+def f1955():
+    return 1955
+def f1956():
+    return 1956
+def f1957():
+    return 1957
+def f1958():
+    return 1958
+def f1959():
+    return 1959
+def f1960():
+    return 1960
+def f1961():
+    return 1961
+def f1962():
+    return 1962
+def f1963():
+    return 1963
+def f1964():
+    return 1964
+def f1965():
+    return 1965
+def f1966():
+    return 1966
+def f1967():
+    return 1967
+def f1968():
+    return 1968
+def f1969():
+    return 1969
+def f1970():
+    return 1970
+def f1971():
+    return 1971
+def f1972():
+    return 1972
+def f1973():
+    return 1973
+def f1974():
+    return 1974
+def f1975():
+    return 1975
+def f1976():
+    return 1976
+def f1977():
+    return 1977
+def f1978():
+    return 1978
+def f1979():
+    return 1979
+def f1980():
+    return 1980
+def f1981():
+    return 1981
+def f1982():
+    return 1982
+def f1983():
+    return 1983
+def f1984():
+    return 1984
+def f1985():
+    return 1985
+def f1986():
+    return 1986
+def f1987():
+    return 1987
+def f1988():
+    return 1988
+def f1989():
+    return 1989
+def f1990():
+    return 1990
+def f1991():
+    return 1991
+def f1992():
+    return 1992
+def f1993():
+    return 1993
+def f1994():
+    return 1994
+def f1995():
+    return 1995
+def f1996():
+    return 1996
+def f1997():
+    return 1997
+def f1998():
+    return 1998
+def f1999():
+    return 1999
+def f2000():
+    return 2000
+def f2001():
+    return 2001
+def f2002():
+    return 2002
+def f2003():
+    return 2003
+def f2004():
+    return 2004
+def f2005():
+    return 2005
+def f2006():
+    return 2006
+def f2007():
+    return 2007
+def f2008():
+    return 2008
+def f2009():
+    return 2009
+def f2010():
+    return 2010
+def f2011():
+    return 2011
+def f2012():
+    return 2012
+def f2013():
+    return 2013
+def f2014():
+    return 2014
+def f2015():
+    return 2015
+def f2016():
+    return 2016
+def f2017():
+    return 2017
+def f2018():
+    return 2018
+def f2019():
+    return 2019
+def f2020():
+    return 2020
+def f2021():
+    return 2021
+def f2022():
+    return 2022
+def f2023():
+    return 2023
+def f2024():
+    return 2024
+def f2025():
+    return 2025
+def f2026():
+    return 2026
+def f2027():
+    return 2027
+def f2028():
+    return 2028
+def f2029():
+    return 2029
+def f2030():
+    return 2030
+def f2031():
+    return 2031
+def f2032():
+    return 2032
+def f2033():
+    return 2033
+def f2034():
+    return 2034
+def f2035():
+    return 2035
+def f2036():
+    return 2036
+def f2037():
+    return 2037
+def f2038():
+    return 2038
+def f2039():
+    return 2039
+def f2040():
+    return 2040
+def f2041():
+    return 2041
+def f2042():
+    return 2042
+def f2043():
+    return 2043
+def f2044():
+    return 2044
+def f2045():
+    return 2045
+def f2046():
+    return 2046
+def f2047():
+    return 2047
+def f2048():
+    return 2048
+def f2049():
+    return 2049
+def f2050():
+    return 2050
+def f2051():
+    return 2051
+def f2052():
+    return 2052
+def f2053():
+    return 2053
+def f2054():
+    return 2054
+def f2055():
+    return 2055
+def f2056():
+    return 2056
+def f2057():
+    return 2057
+def f2058():
+    return 2058
+def f2059():
+    return 2059
+def f2060():
+    return 2060
+def f2061():
+    return 2061
+def f2062():
+    return 2062
+def f2063():
+    return 2063
+def f2064():
+    return 2064
+def f2065():
+    return 2065
+def f2066():
+    return 2066
+def f2067():
+    return 2067
+def f2068():
+    return 2068
+def f2069():
+    return 2069
+def f2070():
+    return 2070
+def f2071():
+    return 2071
+def f2072():
+    return 2072
+def f2073():
+    return 2073
+def f2074():
+    return 2074
+def f2075():
+    return 2075
+def f2076():
+    return 2076
+def f2077():
+    return 2077
+def f2078():
+    return 2078
+def f2079():
+    return 2079
+def f2080():
+    return 2080
+def f2081():
+    return 2081
+def f2082():
+    return 2082
+def f2083():
+    return 2083
+def f2084():
+    return 2084
+def f2085():
+    return 2085
+def f2086():
+    return 2086
+def f2087():
+    return 2087
+def f2088():
+    return 2088
+def f2089():
+    return 2089
+def f2090():
+    return 2090
+def f2091():
+    return 2091
+def f2092():
+    return 2092
+def f2093():
+    return 2093
+def f2094():
+    return 2094
+def f2095():
+    return 2095
+def f2096():
+    return 2096
+def f2097():
+    return 2097
+def f2098():
+    return 2098
+def f2099():
+    return 2099
+def f2100():
+    return 2100
+def f2101():
+    return 2101
+def f2102():
+    return 2102
+def f2103():
+    return 2103
+def f2104():
+    return 2104
+def f2105():
+    return 2105
+def f2106():
+    return 2106
+def f2107():
+    return 2107
+def f2108():
+    return 2108
+def f2109():
+    return 2109
+def f2110():
+    return 2110
+def f2111():
+    return 2111
+def f2112():
+    return 2112
+def f2113():
+    return 2113
+def f2114():
+    return 2114
+def f2115():
+    return 2115
+def f2116():
+    return 2116
+def f2117():
+    return 2117
+def f2118():
+    return 2118
+def f2119():
+    return 2119
+def f2120():
+    return 2120
+def f2121():
+    return 2121
+def f2122():
+    return 2122
+def f2123():
+    return 2123
+def f2124():
+    return 2124
+def f2125():
+    return 2125
+def f2126():
+    return 2126
+def f2127():
+    return 2127
+def f2128():
+    return 2128
+def f2129():
+    return 2129
+def f2130():
+    return 2130
+def f2131():
+    return 2131
+def f2132():
+    return 2132
+def f2133():
+    return 2133
+def f2134():
+    return 2134
+def f2135():
+    return 2135
+def f2136():
+    return 2136
+def f2137():
+    return 2137
+def f2138():
+    return 2138
+def f2139():
+    return 2139
+def f2140():
+    return 2140
+def f2141():
+    return 2141
+def f2142():
+    return 2142
+def f2143():
+    return 2143
+def f2144():
+    return 2144
+def f2145():
+    return 2145
+def f2146():
+    return 2146
+def f2147():
+    return 2147
+def f2148():
+    return 2148
+def f2149():
+    return 2149
+def f2150():
+    return 2150
+def f2151():
+    return 2151
+def f2152():
+    return 2152
+def f2153():
+    return 2153
+def f2154():
+    return 2154
+def f2155():
+    return 2155
+def f2156():
+    return 2156
+def f2157():
+    return 2157
+def f2158():
+    return 2158
+def f2159():
+    return 2159
+def f2160():
+    return 2160
+def f2161():
+    return 2161
+def f2162():
+    return 2162
+def f2163():
+    return 2163
+def f2164():
+    return 2164
+def f2165():
+    return 2165
+def f2166():
+    return 2166
+def f2167():
+    return 2167
+def f2168():
+    return 2168
+def f2169():
+    return 2169
+def f2170():
+    return 2170
+def f2171():
+    return 2171
+def f2172():
+    return 2172
+def f2173():
+    return 2173
+def f2174():
+    return 2174
+def f2175():
+    return 2175
+def f2176():
+    return 2176
+def f2177():
+    return 2177
+def f2178():
+    return 2178
+def f2179():
+    return 2179
+def f2180():
+    return 2180
+def f2181():
+    return 2181
+def f2182():
+    return 2182
+def f2183():
+    return 2183
+def f2184():
+    return 2184
+def f2185():
+    return 2185
+def f2186():
+    return 2186
+def f2187():
+    return 2187
+def f2188():
+    return 2188
+def f2189():
+    return 2189
+def f2190():
+    return 2190
+def f2191():
+    return 2191
+def f2192():
+    return 2192
+def f2193():
+    return 2193
+def f2194():
+    return 2194
+def f2195():
+    return 2195
+def f2196():
+    return 2196
+def f2197():
+    return 2197
+def f2198():
+    return 2198
+def f2199():
+    return 2199
+def f2200():
+    return 2200
+def f2201():
+    return 2201
+def f2202():
+    return 2202
+def f2203():
+    return 2203
+def f2204():
+    return 2204
+def f2205():
+    return 2205
+def f2206():
+    return 2206
+def f2207():
+    return 2207
+def f2208():
+    return 2208
+def f2209():
+    return 2209
+def f2210():
+    return 2210
+def f2211():
+    return 2211
+def f2212():
+    return 2212
+def f2213():
+    return 2213
+def f2214():
+    return 2214
+def f2215():
+    return 2215
+def f2216():
+    return 2216
+def f2217():
+    return 2217
+def f2218():
+    return 2218
+def f2219():
+    return 2219
+def f2220():
+    return 2220
+def f2221():
+    return 2221
+def f2222():
+    return 2222
+def f2223():
+    return 2223
+def f2224():
+    return 2224
+def f2225():
+    return 2225
+def f2226():
+    return 2226
+def f2227():
+    return 2227
+def f2228():
+    return 2228
+def f2229():
+    return 2229
+def f2230():
+    return 2230
+def f2231():
+    return 2231
+def f2232():
+    return 2232
+def f2233():
+    return 2233
+def f2234():
+    return 2234
+def f2235():
+    return 2235
+def f2236():
+    return 2236
+def f2237():
+    return 2237
+def f2238():
+    return 2238
+def f2239():
+    return 2239
+def f2240():
+    return 2240
+def f2241():
+    return 2241
+def f2242():
+    return 2242
+def f2243():
+    return 2243
+def f2244():
+    return 2244
+def f2245():
+    return 2245
+def f2246():
+    return 2246
+def f2247():
+    return 2247
+def f2248():
+    return 2248
+def f2249():
+    return 2249
+def f2250():
+    return 2250
+def f2251():
+    return 2251
+def f2252():
+    return 2252
+def f2253():
+    return 2253
+def f2254():
+    return 2254
+def f2255():
+    return 2255
+def f2256():
+    return 2256
+def f2257():
+    return 2257
+def f2258():
+    return 2258
+def f2259():
+    return 2259
+def f2260():
+    return 2260
+def f2261():
+    return 2261
+def f2262():
+    return 2262
+def f2263():
+    return 2263
+def f2264():
+    return 2264
+def f2265():
+    return 2265
+def f2266():
+    return 2266
+def f2267():
+    return 2267
+def f2268():
+    return 2268
+def f2269():
+    return 2269
+def f2270():
+    return 2270
+def f2271():
+    return 2271
+def f2272():
+    return 2272
+def f2273():
+    return 2273
+def f2274():
+    return 2274
+def f2275():
+    return 2275
+def f2276():
+    return 2276
+def f2277():
+    return 2277
+def f2278():
+    return 2278
+def f2279():
+    return 2279
+def f2280():
+    return 2280
+def f2281():
+    return 2281
+def f2282():
+    return 2282
+def f2283():
+    return 2283
+def f2284():
+    return 2284
+def f2285():
+    return 2285
+def f2286():
+    return 2286
+def f2287():
+    return 2287
+def f2288():
+    return 2288
+def f2289():
+    return 2289
+def f2290():
+    return 2290
+def f2291():
+    return 2291
+def f2292():
+    return 2292
+def f2293():
+    return 2293
+def f2294():
+    return 2294
+def f2295():
+    return 2295
+def f2296():
+    return 2296
+def f2297():
+    return 2297
+def f2298():
+    return 2298
+def f2299():
+    return 2299
+def f2300():
+    return 2300
+def f2301():
+    return 2301
+def f2302():
+    return 2302
+def f2303():
+    return 2303
+def f2304():
+    return 2304
+def f2305():
+    return 2305
+def f2306():
+    return 2306
+def f2307():
+    return 2307
+def f2308():
+    return 2308
+def f2309():
+    return 2309
+def f2310():
+    return 2310
+def f2311():
+    return 2311
+def f2312():
+    return 2312
+def f2313():
+    return 2313
+def f2314():
+    return 2314
+def f2315():
+    return 2315
+def f2316():
+    return 2316
+def f2317():
+    return 2317
+def f2318():
+    return 2318
+def f2319():
+    return 2319
+def f2320():
+    return 2320
+def f2321():
+    return 2321
+def f2322():
+    return 2322
+def f2323():
+    return 2323
+def f2324():
+    return 2324
+def f2325():
+    return 2325
+def f2326():
+    return 2326
+def f2327():
+    return 2327
+def f2328():
+    return 2328
+def f2329():
+    return 2329
+def f2330():
+    return 2330
+def f2331():
+    return 2331
+def f2332():
+    return 2332
+def f2333():
+    return 2333
+def f2334():
+    return 2334
+def f2335():
+    return 2335
+def f2336():
+    return 2336
+def f2337():
+    return 2337
+def f2338():
+    return 2338
+def f2339():
+    return 2339
+def f2340():
+    return 2340
+def f2341():
+    return 2341
+def f2342():
+    return 2342
+def f2343():
+    return 2343
+def f2344():
+    return 2344
+def f2345():
+    return 2345
+def f2346():
+    return 2346
+def f2347():
+    return 2347
+def f2348():
+    return 2348
+def f2349():
+    return 2349
+def f2350():
+    return 2350
+def f2351():
+    return 2351
+def f2352():
+    return 2352
+def f2353():
+    return 2353
+def f2354():
+    return 2354
+def f2355():
+    return 2355
+def f2356():
+    return 2356
+def f2357():
+    return 2357
+def f2358():
+    return 2358
+def f2359():
+    return 2359
+def f2360():
+    return 2360
+def f2361():
+    return 2361
+def f2362():
+    return 2362
+def f2363():
+    return 2363
+def f2364():
+    return 2364
+def f2365():
+    return 2365
+def f2366():
+    return 2366
+def f2367():
+    return 2367
+def f2368():
+    return 2368
+def f2369():
+    return 2369
+def f2370():
+    return 2370
+def f2371():
+    return 2371
+def f2372():
+    return 2372
+def f2373():
+    return 2373
+def f2374():
+    return 2374
+def f2375():
+    return 2375
+def f2376():
+    return 2376
+def f2377():
+    return 2377
+def f2378():
+    return 2378
+def f2379():
+    return 2379
+def f2380():
+    return 2380
+def f2381():
+    return 2381
+def f2382():
+    return 2382
+def f2383():
+    return 2383
+def f2384():
+    return 2384
+def f2385():
+    return 2385
+def f2386():
+    return 2386
+def f2387():
+    return 2387
+def f2388():
+    return 2388
+def f2389():
+    return 2389
+def f2390():
+    return 2390
+def f2391():
+    return 2391
+def f2392():
+    return 2392
+def f2393():
+    return 2393
+def f2394():
+    return 2394
+def f2395():
+    return 2395
+def f2396():
+    return 2396
+def f2397():
+    return 2397
+def f2398():
+    return 2398
+def f2399():
+    return 2399
+def f2400():
+    return 2400
+def f2401():
+    return 2401
+def f2402():
+    return 2402
+def f2403():
+    return 2403
+def f2404():
+    return 2404
+def f2405():
+    return 2405
+def f2406():
+    return 2406
+def f2407():
+    return 2407
+def f2408():
+    return 2408
+def f2409():
+    return 2409
+def f2410():
+    return 2410
+def f2411():
+    return 2411
+def f2412():
+    return 2412
+def f2413():
+    return 2413
+def f2414():
+    return 2414
+def f2415():
+    return 2415
+def f2416():
+    return 2416
+def f2417():
+    return 2417
+def f2418():
+    return 2418
+def f2419():
+    return 2419
+def f2420():
+    return 2420
+def f2421():
+    return 2421
+def f2422():
+    return 2422
+def f2423():
+    return 2423
+def f2424():
+    return 2424
+def f2425():
+    return 2425
+def f2426():
+    return 2426
+def f2427():
+    return 2427
+def f2428():
+    return 2428
+def f2429():
+    return 2429
+def f2430():
+    return 2430
+def f2431():
+    return 2431
+def f2432():
+    return 2432
+def f2433():
+    return 2433
+def f2434():
+    return 2434
+def f2435():
+    return 2435
+def f2436():
+    return 2436
+def f2437():
+    return 2437
+def f2438():
+    return 2438
+def f2439():
+    return 2439
+def f2440():
+    return 2440
+def f2441():
+    return 2441
+def f2442():
+    return 2442
+def f2443():
+    return 2443
+def f2444():
+    return 2444
+def f2445():
+    return 2445
+def f2446():
+    return 2446
+def f2447():
+    return 2447
+def f2448():
+    return 2448
+def f2449():
+    return 2449
+def f2450():
+    return 2450
+def f2451():
+    return 2451
+def f2452():
+    return 2452
+def f2453():
+    return 2453
+def f2454():
+    return 2454
+def f2455():
+    return 2455
+def f2456():
+    return 2456
+def f2457():
+    return 2457
+def f2458():
+    return 2458
+def f2459():
+    return 2459
+def f2460():
+    return 2460
+def f2461():
+    return 2461
+def f2462():
+    return 2462
+def f2463():
+    return 2463
+def f2464():
+    return 2464
+def f2465():
+    return 2465
+def f2466():
+    return 2466
+def f2467():
+    return 2467
+def f2468():
+    return 2468
+def f2469():
+    return 2469
+def f2470():
+    return 2470
+def f2471():
+    return 2471
+def f2472():
+    return 2472
+def f2473():
+    return 2473
+def f2474():
+    return 2474
+def f2475():
+    return 2475
+def f2476():
+    return 2476
+def f2477():
+    return 2477
+def f2478():
+    return 2478
+def f2479():
+    return 2479
+def f2480():
+    return 2480
+def f2481():
+    return 2481
+def f2482():
+    return 2482
+def f2483():
+    return 2483
+def f2484():
+    return 2484
+def f2485():
+    return 2485
+def f2486():
+    return 2486
+def f2487():
+    return 2487
+def f2488():
+    return 2488
+def f2489():
+    return 2489
+def f2490():
+    return 2490
+def f2491():
+    return 2491
+def f2492():
+    return 2492
+def f2493():
+    return 2493
+def f2494():
+    return 2494
+def f2495():
+    return 2495
+def f2496():
+    return 2496
+def f2497():
+    return 2497
+def f2498():
+    return 2498
+def f2499():
+    return 2499
+def f2500():
+    return 2500
+def f2501():
+    return 2501
+def f2502():
+    return 2502
+def f2503():
+    return 2503
+def f2504():
+    return 2504
+def f2505():
+    return 2505
+def f2506():
+    return 2506
+def f2507():
+    return 2507
+def f2508():
+    return 2508
+def f2509():
+    return 2509
+def f2510():
+    return 2510
+def f2511():
+    return 2511
+def f2512():
+    return 2512
+def f2513():
+    return 2513
+def f2514():
+    return 2514
+def f2515():
+    return 2515
+def f2516():
+    return 2516
+def f2517():
+    return 2517
+def f2518():
+    return 2518
+def f2519():
+    return 2519
+def f2520():
+    return 2520
+def f2521():
+    return 2521
+def f2522():
+    return 2522
+def f2523():
+    return 2523
+def f2524():
+    return 2524
+def f2525():
+    return 2525
+def f2526():
+    return 2526
+def f2527():
+    return 2527
+def f2528():
+    return 2528
+def f2529():
+    return 2529
+def f2530():
+    return 2530
+def f2531():
+    return 2531
+def f2532():
+    return 2532
+def f2533():
+    return 2533
+def f2534():
+    return 2534
+def f2535():
+    return 2535
+def f2536():
+    return 2536
+def f2537():
+    return 2537
+def f2538():
+    return 2538
+def f2539():
+    return 2539
+def f2540():
+    return 2540
+def f2541():
+    return 2541
+def f2542():
+    return 2542
+def f2543():
+    return 2543
+def f2544():
+    return 2544
+def f2545():
+    return 2545
+def f2546():
+    return 2546
+def f2547():
+    return 2547
+def f2548():
+    return 2548
+def f2549():
+    return 2549
+def f2550():
+    return 2550
+def f2551():
+    return 2551
+def f2552():
+    return 2552
+def f2553():
+    return 2553
+def f2554():
+    return 2554
+def f2555():
+    return 2555
+def f2556():
+    return 2556
+def f2557():
+    return 2557
+def f2558():
+    return 2558
+def f2559():
+    return 2559
+def f2560():
+    return 2560
+def f2561():
+    return 2561
+def f2562():
+    return 2562
+def f2563():
+    return 2563
+def f2564():
+    return 2564
+def f2565():
+    return 2565
+def f2566():
+    return 2566
+def f2567():
+    return 2567
+def f2568():
+    return 2568
+def f2569():
+    return 2569
+def f2570():
+    return 2570
+def f2571():
+    return 2571
+def f2572():
+    return 2572
+def f2573():
+    return 2573
+def f2574():
+    return 2574
+def f2575():
+    return 2575
+def f2576():
+    return 2576
+def f2577():
+    return 2577
+def f2578():
+    return 2578
+def f2579():
+    return 2579
+def f2580():
+    return 2580
+def f2581():
+    return 2581
+def f2582():
+    return 2582
+def f2583():
+    return 2583
+def f2584():
+    return 2584
+def f2585():
+    return 2585
+def f2586():
+    return 2586
+def f2587():
+    return 2587
+def f2588():
+    return 2588
+def f2589():
+    return 2589
+def f2590():
+    return 2590
+def f2591():
+    return 2591
+def f2592():
+    return 2592
+def f2593():
+    return 2593
+def f2594():
+    return 2594
+def f2595():
+    return 2595
+def f2596():
+    return 2596
+def f2597():
+    return 2597
+def f2598():
+    return 2598
+def f2599():
+    return 2599
+def f2600():
+    return 2600
+def f2601():
+    return 2601
+def f2602():
+    return 2602
+def f2603():
+    return 2603
+def f2604():
+    return 2604
+def f2605():
+    return 2605
+def f2606():
+    return 2606
+def f2607():
+    return 2607
+def f2608():
+    return 2608
+def f2609():
+    return 2609
+def f2610():
+    return 2610
+def f2611():
+    return 2611
+def f2612():
+    return 2612
+def f2613():
+    return 2613
+def f2614():
+    return 2614
+def f2615():
+    return 2615
+def f2616():
+    return 2616
+def f2617():
+    return 2617
+def f2618():
+    return 2618
+def f2619():
+    return 2619
+def f2620():
+    return 2620
+def f2621():
+    return 2621
+def f2622():
+    return 2622
+def f2623():
+    return 2623
+def f2624():
+    return 2624
+def f2625():
+    return 2625
+def f2626():
+    return 2626
+def f2627():
+    return 2627
+def f2628():
+    return 2628
+def f2629():
+    return 2629
+def f2630():
+    return 2630
+def f2631():
+    return 2631
+def f2632():
+    return 2632
+def f2633():
+    return 2633
+def f2634():
+    return 2634
+def f2635():
+    return 2635
+def f2636():
+    return 2636
+def f2637():
+    return 2637
+def f2638():
+    return 2638
+def f2639():
+    return 2639
+def f2640():
+    return 2640
+def f2641():
+    return 2641
+def f2642():
+    return 2642
+def f2643():
+    return 2643
+def f2644():
+    return 2644
+def f2645():
+    return 2645
+def f2646():
+    return 2646
+def f2647():
+    return 2647
+def f2648():
+    return 2648
+def f2649():
+    return 2649
+def f2650():
+    return 2650
+def f2651():
+    return 2651
+def f2652():
+    return 2652
+def f2653():
+    return 2653
+def f2654():
+    return 2654
+def f2655():
+    return 2655
+def f2656():
+    return 2656
+def f2657():
+    return 2657
+def f2658():
+    return 2658
+def f2659():
+    return 2659
+def f2660():
+    return 2660
+def f2661():
+    return 2661
+def f2662():
+    return 2662
+def f2663():
+    return 2663
+def f2664():
+    return 2664
+def f2665():
+    return 2665
+def f2666():
+    return 2666
+def f2667():
+    return 2667
+def f2668():
+    return 2668
+def f2669():
+    return 2669
+def f2670():
+    return 2670
+def f2671():
+    return 2671
+def f2672():
+    return 2672
+def f2673():
+    return 2673
+def f2674():
+    return 2674
+def f2675():
+    return 2675
+def f2676():
+    return 2676
+def f2677():
+    return 2677
+def f2678():
+    return 2678
+def f2679():
+    return 2679
+def f2680():
+    return 2680
+def f2681():
+    return 2681
+def f2682():
+    return 2682
+def f2683():
+    return 2683
+def f2684():
+    return 2684
+def f2685():
+    return 2685
+def f2686():
+    return 2686
+def f2687():
+    return 2687
+def f2688():
+    return 2688
+def f2689():
+    return 2689
+def f2690():
+    return 2690
+def f2691():
+    return 2691
+def f2692():
+    return 2692
+def f2693():
+    return 2693
+def f2694():
+    return 2694
+def f2695():
+    return 2695
+def f2696():
+    return 2696
+def f2697():
+    return 2697
+def f2698():
+    return 2698
+def f2699():
+    return 2699
+def f2700():
+    return 2700
+def f2701():
+    return 2701
+def f2702():
+    return 2702
+def f2703():
+    return 2703
+def f2704():
+    return 2704
+def f2705():
+    return 2705
+def f2706():
+    return 2706
+def f2707():
+    return 2707
+def f2708():
+    return 2708
+def f2709():
+    return 2709
+def f2710():
+    return 2710
+def f2711():
+    return 2711
+def f2712():
+    return 2712
+def f2713():
+    return 2713
+def f2714():
+    return 2714
+def f2715():
+    return 2715
+def f2716():
+    return 2716
+def f2717():
+    return 2717
+def f2718():
+    return 2718
+def f2719():
+    return 2719
+def f2720():
+    return 2720
+def f2721():
+    return 2721
+def f2722():
+    return 2722
+def f2723():
+    return 2723
+def f2724():
+    return 2724
+def f2725():
+    return 2725
+def f2726():
+    return 2726
+def f2727():
+    return 2727
+def f2728():
+    return 2728
+def f2729():
+    return 2729
+def f2730():
+    return 2730
+def f2731():
+    return 2731
+def f2732():
+    return 2732
+def f2733():
+    return 2733
+def f2734():
+    return 2734
+def f2735():
+    return 2735
+def f2736():
+    return 2736
+def f2737():
+    return 2737
+def f2738():
+    return 2738
+def f2739():
+    return 2739
+def f2740():
+    return 2740
+def f2741():
+    return 2741
+def f2742():
+    return 2742
+def f2743():
+    return 2743
+def f2744():
+    return 2744
+def f2745():
+    return 2745
+def f2746():
+    return 2746
+def f2747():
+    return 2747
+def f2748():
+    return 2748
+def f2749():
+    return 2749
+def f2750():
+    return 2750
+def f2751():
+    return 2751
+def f2752():
+    return 2752
+def f2753():
+    return 2753
+def f2754():
+    return 2754
+def f2755():
+    return 2755
+def f2756():
+    return 2756
+def f2757():
+    return 2757
+def f2758():
+    return 2758
+def f2759():
+    return 2759
+def f2760():
+    return 2760
+def f2761():
+    return 2761
+def f2762():
+    return 2762
+def f2763():
+    return 2763
+def f2764():
+    return 2764
+def f2765():
+    return 2765
+def f2766():
+    return 2766
+def f2767():
+    return 2767
+def f2768():
+    return 2768
+def f2769():
+    return 2769
+def f2770():
+    return 2770
+def f2771():
+    return 2771
+def f2772():
+    return 2772
+def f2773():
+    return 2773
+def f2774():
+    return 2774
+def f2775():
+    return 2775
+def f2776():
+    return 2776
+def f2777():
+    return 2777
+def f2778():
+    return 2778
+def f2779():
+    return 2779
+def f2780():
+    return 2780
+def f2781():
+    return 2781
+def f2782():
+    return 2782
+def f2783():
+    return 2783
+def f2784():
+    return 2784
+def f2785():
+    return 2785
+def f2786():
+    return 2786
+def f2787():
+    return 2787
+def f2788():
+    return 2788
+def f2789():
+    return 2789
+def f2790():
+    return 2790
+def f2791():
+    return 2791
+def f2792():
+    return 2792
+def f2793():
+    return 2793
+def f2794():
+    return 2794
+def f2795():
+    return 2795
+def f2796():
+    return 2796
+def f2797():
+    return 2797
+def f2798():
+    return 2798
+def f2799():
+    return 2799
+def f2800():
+    return 2800
+def f2801():
+    return 2801
+def f2802():
+    return 2802
+def f2803():
+    return 2803
+def f2804():
+    return 2804
+def f2805():
+    return 2805
+def f2806():
+    return 2806
+def f2807():
+    return 2807
+def f2808():
+    return 2808
+def f2809():
+    return 2809
+def f2810():
+    return 2810
+def f2811():
+    return 2811
+def f2812():
+    return 2812
+def f2813():
+    return 2813
+def f2814():
+    return 2814
+def f2815():
+    return 2815
+def f2816():
+    return 2816
+def f2817():
+    return 2817
+def f2818():
+    return 2818
+def f2819():
+    return 2819
+def f2820():
+    return 2820
+def f2821():
+    return 2821
+def f2822():
+    return 2822
+def f2823():
+    return 2823
+def f2824():
+    return 2824
+def f2825():
+    return 2825
+def f2826():
+    return 2826
+def f2827():
+    return 2827
+def f2828():
+    return 2828
+def f2829():
+    return 2829
+def f2830():
+    return 2830
+def f2831():
+    return 2831
+def f2832():
+    return 2832
+def f2833():
+    return 2833
+def f2834():
+    return 2834
+def f2835():
+    return 2835
+def f2836():
+    return 2836
+def f2837():
+    return 2837
+def f2838():
+    return 2838
+def f2839():
+    return 2839
+def f2840():
+    return 2840
+def f2841():
+    return 2841
+def f2842():
+    return 2842
+def f2843():
+    return 2843
+def f2844():
+    return 2844
+def f2845():
+    return 2845
+def f2846():
+    return 2846
+def f2847():
+    return 2847
+def f2848():
+    return 2848
+def f2849():
+    return 2849
+def f2850():
+    return 2850
+def f2851():
+    return 2851
+def f2852():
+    return 2852
+def f2853():
+    return 2853
+def f2854():
+    return 2854
+def f2855():
+    return 2855
+def f2856():
+    return 2856
+def f2857():
+    return 2857
+def f2858():
+    return 2858
+def f2859():
+    return 2859
+def f2860():
+    return 2860
+def f2861():
+    return 2861
+def f2862():
+    return 2862
+def f2863():
+    return 2863
+def f2864():
+    return 2864
+def f2865():
+    return 2865
+def f2866():
+    return 2866
+def f2867():
+    return 2867
+def f2868():
+    return 2868
+def f2869():
+    return 2869
+def f2870():
+    return 2870
+def f2871():
+    return 2871
+def f2872():
+    return 2872
+def f2873():
+    return 2873
+def f2874():
+    return 2874
+def f2875():
+    return 2875
+def f2876():
+    return 2876
+def f2877():
+    return 2877
+def f2878():
+    return 2878
+def f2879():
+    return 2879
+def f2880():
+    return 2880
+def f2881():
+    return 2881
+def f2882():
+    return 2882
+def f2883():
+    return 2883
+def f2884():
+    return 2884
+def f2885():
+    return 2885
+def f2886():
+    return 2886
+def f2887():
+    return 2887
+def f2888():
+    return 2888
+def f2889():
+    return 2889
+def f2890():
+    return 2890
+def f2891():
+    return 2891
+def f2892():
+    return 2892
+def f2893():
+    return 2893
+def f2894():
+    return 2894
+def f2895():
+    return 2895
+def f2896():
+    return 2896
+def f2897():
+    return 2897
+def f2898():
+    return 2898
+def f2899():
+    return 2899
+def f2900():
+    return 2900
+def f2901():
+    return 2901
+def f2902():
+    return 2902
+def f2903():
+    return 2903
+def f2904():
+    return 2904
+def f2905():
+    return 2905
+def f2906():
+    return 2906
+def f2907():
+    return 2907
+def f2908():
+    return 2908
+def f2909():
+    return 2909
+def f2910():
+    return 2910
+def f2911():
+    return 2911
+def f2912():
+    return 2912
+def f2913():
+    return 2913
+def f2914():
+    return 2914
+def f2915():
+    return 2915
+def f2916():
+    return 2916
+def f2917():
+    return 2917
+def f2918():
+    return 2918
+def f2919():
+    return 2919
+def f2920():
+    return 2920
+def f2921():
+    return 2921
+def f2922():
+    return 2922
+def f2923():
+    return 2923
+def f2924():
+    return 2924
+def f2925():
+    return 2925
+def f2926():
+    return 2926
+def f2927():
+    return 2927
+def f2928():
+    return 2928
+def f2929():
+    return 2929
+def f2930():
+    return 2930
+def f2931():
+    return 2931
+def f2932():
+    return 2932
+def f2933():
+    return 2933
+def f2934():
+    return 2934
+def f2935():
+    return 2935
+def f2936():
+    return 2936
+def f2937():
+    return 2937
+def f2938():
+    return 2938
+def f2939():
+    return 2939
+def f2940():
+    return 2940
+def f2941():
+    return 2941
+def f2942():
+    return 2942
+def f2943():
+    return 2943
+def f2944():
+    return 2944
+def f2945():
+    return 2945
+def f2946():
+    return 2946
+def f2947():
+    return 2947
+def f2948():
+    return 2948
+def f2949():
+    return 2949
+def f2950():
+    return 2950
+def f2951():
+    return 2951
+def f2952():
+    return 2952
+def f2953():
+    return 2953
+def f2954():
+    return 2954
+def f2955():
+    return 2955
+def f2956():
+    return 2956
+def f2957():
+    return 2957
+def f2958():
+    return 2958
+def f2959():
+    return 2959
+def f2960():
+    return 2960
+def f2961():
+    return 2961
+def f2962():
+    return 2962
+def f2963():
+    return 2963
+def f2964():
+    return 2964
+def f2965():
+    return 2965
+def f2966():
+    return 2966
+def f2967():
+    return 2967
+def f2968():
+    return 2968
+def f2969():
+    return 2969
+def f2970():
+    return 2970
+def f2971():
+    return 2971
+def f2972():
+    return 2972
+def f2973():
+    return 2973
+def f2974():
+    return 2974
+def f2975():
+    return 2975
+def f2976():
+    return 2976
+def f2977():
+    return 2977
+def f2978():
+    return 2978
+def f2979():
+    return 2979
+def f2980():
+    return 2980
+def f2981():
+    return 2981
+def f2982():
+    return 2982
+def f2983():
+    return 2983
+def f2984():
+    return 2984
+def f2985():
+    return 2985
+def f2986():
+    return 2986
+def f2987():
+    return 2987
+def f2988():
+    return 2988
+def f2989():
+    return 2989
+def f2990():
+    return 2990
+def f2991():
+    return 2991
+def f2992():
+    return 2992
+def f2993():
+    return 2993
+def f2994():
+    return 2994
+def f2995():
+    return 2995
+def f2996():
+    return 2996
+def f2997():
+    return 2997
+def f2998():
+    return 2998
+def f2999():
+    return 2999
+def f3000():
+    return 3000
+def f3001():
+    return 3001
+def f3002():
+    return 3002
+def f3003():
+    return 3003
+def f3004():
+    return 3004
+def f3005():
+    return 3005
+def f3006():
+    return 3006
+def f3007():
+    return 3007
+def f3008():
+    return 3008
+def f3009():
+    return 3009
+def f3010():
+    return 3010
+def f3011():
+    return 3011
+def f3012():
+    return 3012
+def f3013():
+    return 3013
+def f3014():
+    return 3014
+def f3015():
+    return 3015
+def f3016():
+    return 3016
+def f3017():
+    return 3017
+def f3018():
+    return 3018
+def f3019():
+    return 3019
+def f3020():
+    return 3020
+def f3021():
+    return 3021
+def f3022():
+    return 3022
+def f3023():
+    return 3023
+def f3024():
+    return 3024
+def f3025():
+    return 3025
+def f3026():
+    return 3026
+def f3027():
+    return 3027
+def f3028():
+    return 3028
+def f3029():
+    return 3029
+def f3030():
+    return 3030
+def f3031():
+    return 3031
+def f3032():
+    return 3032
+def f3033():
+    return 3033
+def f3034():
+    return 3034
+def f3035():
+    return 3035
+def f3036():
+    return 3036
+def f3037():
+    return 3037
+def f3038():
+    return 3038
+def f3039():
+    return 3039
+def f3040():
+    return 3040
+def f3041():
+    return 3041
+def f3042():
+    return 3042
+def f3043():
+    return 3043
+def f3044():
+    return 3044
+def f3045():
+    return 3045
+def f3046():
+    return 3046
+def f3047():
+    return 3047
+def f3048():
+    return 3048
+def f3049():
+    return 3049
+def f3050():
+    return 3050
+def f3051():
+    return 3051
+def f3052():
+    return 3052
+def f3053():
+    return 3053
+def f3054():
+    return 3054
+def f3055():
+    return 3055
+def f3056():
+    return 3056
+def f3057():
+    return 3057
+def f3058():
+    return 3058
+def f3059():
+    return 3059
+def f3060():
+    return 3060
+def f3061():
+    return 3061
+def f3062():
+    return 3062
+def f3063():
+    return 3063
+def f3064():
+    return 3064
+def f3065():
+    return 3065
+def f3066():
+    return 3066
+def f3067():
+    return 3067
+def f3068():
+    return 3068
+def f3069():
+    return 3069
+def f3070():
+    return 3070
+def f3071():
+    return 3071
+def f3072():
+    return 3072
+def f3073():
+    return 3073
+def f3074():
+    return 3074
+def f3075():
+    return 3075
+def f3076():
+    return 3076
+def f3077():
+    return 3077
+def f3078():
+    return 3078
+def f3079():
+    return 3079
+def f3080():
+    return 3080
+def f3081():
+    return 3081
+def f3082():
+    return 3082
+def f3083():
+    return 3083
+def f3084():
+    return 3084
+def f3085():
+    return 3085
+def f3086():
+    return 3086
+def f3087():
+    return 3087
+def f3088():
+    return 3088
+def f3089():
+    return 3089
+def f3090():
+    return 3090
+def f3091():
+    return 3091
+def f3092():
+    return 3092
+def f3093():
+    return 3093
+def f3094():
+    return 3094
+def f3095():
+    return 3095
+def f3096():
+    return 3096
+def f3097():
+    return 3097
+def f3098():
+    return 3098
+def f3099():
+    return 3099
+def f3100():
+    return 3100
+def f3101():
+    return 3101
+def f3102():
+    return 3102
+def f3103():
+    return 3103
+def f3104():
+    return 3104
+def f3105():
+    return 3105
+def f3106():
+    return 3106
+def f3107():
+    return 3107
+def f3108():
+    return 3108
+def f3109():
+    return 3109
+def f3110():
+    return 3110
+def f3111():
+    return 3111
+def f3112():
+    return 3112
+def f3113():
+    return 3113
+def f3114():
+    return 3114
+def f3115():
+    return 3115
+def f3116():
+    return 3116
+def f3117():
+    return 3117
+def f3118():
+    return 3118
+def f3119():
+    return 3119
+def f3120():
+    return 3120
+def f3121():
+    return 3121
+def f3122():
+    return 3122
+def f3123():
+    return 3123
+def f3124():
+    return 3124
+def f3125():
+    return 3125
+def f3126():
+    return 3126
+def f3127():
+    return 3127
+def f3128():
+    return 3128
+def f3129():
+    return 3129
+def f3130():
+    return 3130
+def f3131():
+    return 3131
+def f3132():
+    return 3132
+def f3133():
+    return 3133
+def f3134():
+    return 3134
+def f3135():
+    return 3135
+def f3136():
+    return 3136
+def f3137():
+    return 3137
+def f3138():
+    return 3138
+def f3139():
+    return 3139
+def f3140():
+    return 3140
+def f3141():
+    return 3141
+def f3142():
+    return 3142
+def f3143():
+    return 3143
+def f3144():
+    return 3144
+def f3145():
+    return 3145
+def f3146():
+    return 3146
+def f3147():
+    return 3147
+def f3148():
+    return 3148
+def f3149():
+    return 3149
+def f3150():
+    return 3150
+def f3151():
+    return 3151
+def f3152():
+    return 3152
+def f3153():
+    return 3153
+def f3154():
+    return 3154
+def f3155():
+    return 3155
+def f3156():
+    return 3156
+def f3157():
+    return 3157
+def f3158():
+    return 3158
+def f3159():
+    return 3159
+def f3160():
+    return 3160
+def f3161():
+    return 3161
+def f3162():
+    return 3162
+def f3163():
+    return 3163
+def f3164():
+    return 3164
+def f3165():
+    return 3165
+def f3166():
+    return 3166
+def f3167():
+    return 3167
+def f3168():
+    return 3168
+def f3169():
+    return 3169
+def f3170():
+    return 3170
+def f3171():
+    return 3171
+def f3172():
+    return 3172
+def f3173():
+    return 3173
+def f3174():
+    return 3174
+def f3175():
+    return 3175
+def f3176():
+    return 3176
+def f3177():
+    return 3177
+def f3178():
+    return 3178
+def f3179():
+    return 3179
+def f3180():
+    return 3180
+def f3181():
+    return 3181
+def f3182():
+    return 3182
+def f3183():
+    return 3183
+def f3184():
+    return 3184
+def f3185():
+    return 3185
+def f3186():
+    return 3186
+def f3187():
+    return 3187
+def f3188():
+    return 3188
+def f3189():
+    return 3189
+def f3190():
+    return 3190
+def f3191():
+    return 3191
+def f3192():
+    return 3192
+def f3193():
+    return 3193
+def f3194():
+    return 3194
+def f3195():
+    return 3195
+def f3196():
+    return 3196
+def f3197():
+    return 3197
+def f3198():
+    return 3198
+def f3199():
+    return 3199
+def f3200():
+    return 3200
+def f3201():
+    return 3201
+def f3202():
+    return 3202
+def f3203():
+    return 3203
+def f3204():
+    return 3204
+def f3205():
+    return 3205
+def f3206():
+    return 3206
+def f3207():
+    return 3207
+def f3208():
+    return 3208
+def f3209():
+    return 3209
+def f3210():
+    return 3210
+def f3211():
+    return 3211
+def f3212():
+    return 3212
+def f3213():
+    return 3213
+def f3214():
+    return 3214
+def f3215():
+    return 3215
+def f3216():
+    return 3216
+def f3217():
+    return 3217
+def f3218():
+    return 3218
+def f3219():
+    return 3219
+def f3220():
+    return 3220
+def f3221():
+    return 3221
+def f3222():
+    return 3222
+def f3223():
+    return 3223
+def f3224():
+    return 3224
+def f3225():
+    return 3225
+def f3226():
+    return 3226
+def f3227():
+    return 3227
+def f3228():
+    return 3228
+def f3229():
+    return 3229
+def f3230():
+    return 3230
+def f3231():
+    return 3231
+def f3232():
+    return 3232
+def f3233():
+    return 3233
+def f3234():
+    return 3234
+def f3235():
+    return 3235
+def f3236():
+    return 3236
+def f3237():
+    return 3237
+def f3238():
+    return 3238
+def f3239():
+    return 3239
+def f3240():
+    return 3240
+def f3241():
+    return 3241
+def f3242():
+    return 3242
+def f3243():
+    return 3243
+def f3244():
+    return 3244
+def f3245():
+    return 3245
+def f3246():
+    return 3246
+def f3247():
+    return 3247
+def f3248():
+    return 3248
+def f3249():
+    return 3249
+def f3250():
+    return 3250
+def f3251():
+    return 3251
+def f3252():
+    return 3252
+def f3253():
+    return 3253
+def f3254():
+    return 3254
+def f3255():
+    return 3255
+def f3256():
+    return 3256
+def f3257():
+    return 3257
+def f3258():
+    return 3258
+def f3259():
+    return 3259
+def f3260():
+    return 3260
+def f3261():
+    return 3261
+def f3262():
+    return 3262
+def f3263():
+    return 3263
+def f3264():
+    return 3264
+def f3265():
+    return 3265
+def f3266():
+    return 3266
+def f3267():
+    return 3267
+def f3268():
+    return 3268
+def f3269():
+    return 3269
+def f3270():
+    return 3270
+def f3271():
+    return 3271
+def f3272():
+    return 3272
+def f3273():
+    return 3273
+def f3274():
+    return 3274
+def f3275():
+    return 3275
+def f3276():
+    return 3276
+def f3277():
+    return 3277
+def f3278():
+    return 3278
+def f3279():
+    return 3279
+def f3280():
+    return 3280
+def f3281():
+    return 3281
+def f3282():
+    return 3282
+def f3283():
+    return 3283
+def f3284():
+    return 3284
+def f3285():
+    return 3285
+def f3286():
+    return 3286
+def f3287():
+    return 3287
+def f3288():
+    return 3288
+def f3289():
+    return 3289
+def f3290():
+    return 3290
+def f3291():
+    return 3291
+def f3292():
+    return 3292
+def f3293():
+    return 3293
+def f3294():
+    return 3294
+def f3295():
+    return 3295
+def f3296():
+    return 3296
+def f3297():
+    return 3297
+def f3298():
+    return 3298
+def f3299():
+    return 3299
+def f3300():
+    return 3300
+def f3301():
+    return 3301
+def f3302():
+    return 3302
+def f3303():
+    return 3303
+def f3304():
+    return 3304
+def f3305():
+    return 3305
+def f3306():
+    return 3306
+def f3307():
+    return 3307
+def f3308():
+    return 3308
+def f3309():
+    return 3309
+def f3310():
+    return 3310
+def f3311():
+    return 3311
+def f3312():
+    return 3312
+def f3313():
+    return 3313
+def f3314():
+    return 3314
+def f3315():
+    return 3315
+def f3316():
+    return 3316
+def f3317():
+    return 3317
+def f3318():
+    return 3318
+def f3319():
+    return 3319
+def f3320():
+    return 3320
+def f3321():
+    return 3321
+def f3322():
+    return 3322
+def f3323():
+    return 3323
+def f3324():
+    return 3324
+def f3325():
+    return 3325
+def f3326():
+    return 3326
+def f3327():
+    return 3327
+def f3328():
+    return 3328
+def f3329():
+    return 3329
+def f3330():
+    return 3330
+def f3331():
+    return 3331
+def f3332():
+    return 3332
+def f3333():
+    return 3333
+def f3334():
+    return 3334
+def f3335():
+    return 3335
+def f3336():
+    return 3336
+def f3337():
+    return 3337
+def f3338():
+    return 3338
+def f3339():
+    return 3339
+def f3340():
+    return 3340
+def f3341():
+    return 3341
+def f3342():
+    return 3342
+def f3343():
+    return 3343
+def f3344():
+    return 3344
+def f3345():
+    return 3345
+def f3346():
+    return 3346
+def f3347():
+    return 3347
+def f3348():
+    return 3348
+def f3349():
+    return 3349
+def f3350():
+    return 3350
+def f3351():
+    return 3351
+def f3352():
+    return 3352
+def f3353():
+    return 3353
+def f3354():
+    return 3354
+def f3355():
+    return 3355
+def f3356():
+    return 3356
+def f3357():
+    return 3357
+def f3358():
+    return 3358
+def f3359():
+    return 3359
+def f3360():
+    return 3360
+def f3361():
+    return 3361
+def f3362():
+    return 3362
+def f3363():
+    return 3363
+def f3364():
+    return 3364
+def f3365():
+    return 3365
+def f3366():
+    return 3366
+def f3367():
+    return 3367
+def f3368():
+    return 3368
+def f3369():
+    return 3369
+def f3370():
+    return 3370
+def f3371():
+    return 3371
+def f3372():
+    return 3372
+def f3373():
+    return 3373
+def f3374():
+    return 3374
+def f3375():
+    return 3375
+def f3376():
+    return 3376
+def f3377():
+    return 3377
+def f3378():
+    return 3378
+def f3379():
+    return 3379
+def f3380():
+    return 3380
+def f3381():
+    return 3381
+def f3382():
+    return 3382
+def f3383():
+    return 3383
+def f3384():
+    return 3384
+def f3385():
+    return 3385
+def f3386():
+    return 3386
+def f3387():
+    return 3387
+def f3388():
+    return 3388
+def f3389():
+    return 3389
+def f3390():
+    return 3390
+def f3391():
+    return 3391
+def f3392():
+    return 3392
+def f3393():
+    return 3393
+def f3394():
+    return 3394
+def f3395():
+    return 3395
+def f3396():
+    return 3396
+def f3397():
+    return 3397
+def f3398():
+    return 3398
+def f3399():
+    return 3399
+def f3400():
+    return 3400
+def f3401():
+    return 3401
+def f3402():
+    return 3402
+def f3403():
+    return 3403
+def f3404():
+    return 3404
+def f3405():
+    return 3405
+def f3406():
+    return 3406
+def f3407():
+    return 3407
+def f3408():
+    return 3408
+def f3409():
+    return 3409
+def f3410():
+    return 3410
+def f3411():
+    return 3411
+def f3412():
+    return 3412
+def f3413():
+    return 3413
+def f3414():
+    return 3414
+def f3415():
+    return 3415
+def f3416():
+    return 3416
+def f3417():
+    return 3417
+def f3418():
+    return 3418
+def f3419():
+    return 3419
+def f3420():
+    return 3420
+def f3421():
+    return 3421
+def f3422():
+    return 3422
+def f3423():
+    return 3423
+def f3424():
+    return 3424
+def f3425():
+    return 3425
+def f3426():
+    return 3426
+def f3427():
+    return 3427
+def f3428():
+    return 3428
+def f3429():
+    return 3429
+def f3430():
+    return 3430
+def f3431():
+    return 3431
+def f3432():
+    return 3432
+def f3433():
+    return 3433
+def f3434():
+    return 3434
+def f3435():
+    return 3435
+def f3436():
+    return 3436
+def f3437():
+    return 3437
+def f3438():
+    return 3438
+def f3439():
+    return 3439
+def f3440():
+    return 3440
+def f3441():
+    return 3441
+def f3442():
+    return 3442
+def f3443():
+    return 3443
+def f3444():
+    return 3444
+def f3445():
+    return 3445
+def f3446():
+    return 3446
+def f3447():
+    return 3447
+def f3448():
+    return 3448
+def f3449():
+    return 3449
+def f3450():
+    return 3450
+def f3451():
+    return 3451
+def f3452():
+    return 3452
+def f3453():
+    return 3453
+def f3454():
+    return 3454
+def f3455():
+    return 3455
+def f3456():
+    return 3456
+def f3457():
+    return 3457
+def f3458():
+    return 3458
+def f3459():
+    return 3459
+def f3460():
+    return 3460
+def f3461():
+    return 3461
+def f3462():
+    return 3462
+def f3463():
+    return 3463
+def f3464():
+    return 3464
+def f3465():
+    return 3465
+def f3466():
+    return 3466
+def f3467():
+    return 3467
+def f3468():
+    return 3468
+def f3469():
+    return 3469
+def f3470():
+    return 3470
+def f3471():
+    return 3471
+def f3472():
+    return 3472
+def f3473():
+    return 3473
+def f3474():
+    return 3474
+def f3475():
+    return 3475
+def f3476():
+    return 3476
+def f3477():
+    return 3477
+def f3478():
+    return 3478
+def f3479():
+    return 3479
+def f3480():
+    return 3480
+def f3481():
+    return 3481
+def f3482():
+    return 3482
+def f3483():
+    return 3483
+def f3484():
+    return 3484
+def f3485():
+    return 3485
+def f3486():
+    return 3486
+def f3487():
+    return 3487
+def f3488():
+    return 3488
+def f3489():
+    return 3489
+def f3490():
+    return 3490
+def f3491():
+    return 3491
+def f3492():
+    return 3492
+def f3493():
+    return 3493
+def f3494():
+    return 3494
+def f3495():
+    return 3495
+def f3496():
+    return 3496
+def f3497():
+    return 3497
+def f3498():
+    return 3498
+def f3499():
+    return 3499
+def f3500():
+    return 3500
+def f3501():
+    return 3501
+def f3502():
+    return 3502
+def f3503():
+    return 3503
+def f3504():
+    return 3504
+def f3505():
+    return 3505
+def f3506():
+    return 3506
+def f3507():
+    return 3507
+def f3508():
+    return 3508
+def f3509():
+    return 3509
+def f3510():
+    return 3510
+def f3511():
+    return 3511
+def f3512():
+    return 3512
+def f3513():
+    return 3513
+def f3514():
+    return 3514
+def f3515():
+    return 3515
+def f3516():
+    return 3516
+def f3517():
+    return 3517
+def f3518():
+    return 3518
+def f3519():
+    return 3519
+def f3520():
+    return 3520
+def f3521():
+    return 3521
+def f3522():
+    return 3522
+def f3523():
+    return 3523
+def f3524():
+    return 3524
+def f3525():
+    return 3525
+def f3526():
+    return 3526
+def f3527():
+    return 3527
+def f3528():
+    return 3528
+def f3529():
+    return 3529
+def f3530():
+    return 3530
+def f3531():
+    return 3531
+def f3532():
+    return 3532
+def f3533():
+    return 3533
+def f3534():
+    return 3534
+def f3535():
+    return 3535
+def f3536():
+    return 3536
+def f3537():
+    return 3537
+def f3538():
+    return 3538
+def f3539():
+    return 3539
+def f3540():
+    return 3540
+def f3541():
+    return 3541
+def f3542():
+    return 3542
+def f3543():
+    return 3543
+def f3544():
+    return 3544
+def f3545():
+    return 3545
+def f3546():
+    return 3546
+def f3547():
+    return 3547
+def f3548():
+    return 3548
+def f3549():
+    return 3549
+def f3550():
+    return 3550
+def f3551():
+    return 3551
+def f3552():
+    return 3552
+def f3553():
+    return 3553
+def f3554():
+    return 3554
+def f3555():
+    return 3555
+def f3556():
+    return 3556
+def f3557():
+    return 3557
+def f3558():
+    return 3558
+def f3559():
+    return 3559
+def f3560():
+    return 3560
+def f3561():
+    return 3561
+def f3562():
+    return 3562
+def f3563():
+    return 3563
+def f3564():
+    return 3564
+def f3565():
+    return 3565
+def f3566():
+    return 3566
+def f3567():
+    return 3567
+def f3568():
+    return 3568
+def f3569():
+    return 3569
+def f3570():
+    return 3570
+def f3571():
+    return 3571
+def f3572():
+    return 3572
+def f3573():
+    return 3573
+def f3574():
+    return 3574
+def f3575():
+    return 3575
+def f3576():
+    return 3576
+def f3577():
+    return 3577
+def f3578():
+    return 3578
+def f3579():
+    return 3579
+def f3580():
+    return 3580
+def f3581():
+    return 3581
+def f3582():
+    return 3582
+def f3583():
+    return 3583
+def f3584():
+    return 3584
+def f3585():
+    return 3585
+def f3586():
+    return 3586
+def f3587():
+    return 3587
+def f3588():
+    return 3588
+def f3589():
+    return 3589
+def f3590():
+    return 3590
+def f3591():
+    return 3591
+def f3592():
+    return 3592
+def f3593():
+    return 3593
+def f3594():
+    return 3594
+def f3595():
+    return 3595
+def f3596():
+    return 3596
+def f3597():
+    return 3597
+def f3598():
+    return 3598
+def f3599():
+    return 3599
+def f3600():
+    return 3600
+def f3601():
+    return 3601
+def f3602():
+    return 3602
+def f3603():
+    return 3603
+def f3604():
+    return 3604
+def f3605():
+    return 3605
+def f3606():
+    return 3606
+def f3607():
+    return 3607
+def f3608():
+    return 3608
+def f3609():
+    return 3609
+def f3610():
+    return 3610
+def f3611():
+    return 3611
+def f3612():
+    return 3612
+def f3613():
+    return 3613
+def f3614():
+    return 3614
+def f3615():
+    return 3615
+def f3616():
+    return 3616
+def f3617():
+    return 3617
+def f3618():
+    return 3618
+def f3619():
+    return 3619
+def f3620():
+    return 3620
+def f3621():
+    return 3621
+def f3622():
+    return 3622
+def f3623():
+    return 3623
+def f3624():
+    return 3624
+def f3625():
+    return 3625
+def f3626():
+    return 3626
+def f3627():
+    return 3627
+def f3628():
+    return 3628
+def f3629():
+    return 3629
+def f3630():
+    return 3630
+def f3631():
+    return 3631
+def f3632():
+    return 3632
+def f3633():
+    return 3633
+def f3634():
+    return 3634
+def f3635():
+    return 3635
+def f3636():
+    return 3636
+def f3637():
+    return 3637
+def f3638():
+    return 3638
+def f3639():
+    return 3639
+def f3640():
+    return 3640
+def f3641():
+    return 3641
+def f3642():
+    return 3642
+def f3643():
+    return 3643
+def f3644():
+    return 3644
+def f3645():
+    return 3645
+def f3646():
+    return 3646
+def f3647():
+    return 3647
+def f3648():
+    return 3648
+def f3649():
+    return 3649
+def f3650():
+    return 3650
+def f3651():
+    return 3651
+def f3652():
+    return 3652
+def f3653():
+    return 3653
+def f3654():
+    return 3654
+def f3655():
+    return 3655
+def f3656():
+    return 3656
+def f3657():
+    return 3657
+def f3658():
+    return 3658
+def f3659():
+    return 3659
+def f3660():
+    return 3660
+def f3661():
+    return 3661
+def f3662():
+    return 3662
+def f3663():
+    return 3663
+def f3664():
+    return 3664
+def f3665():
+    return 3665
+def f3666():
+    return 3666
+def f3667():
+    return 3667
+def f3668():
+    return 3668
+def f3669():
+    return 3669
+def f3670():
+    return 3670
+def f3671():
+    return 3671
+def f3672():
+    return 3672
+def f3673():
+    return 3673
+def f3674():
+    return 3674
+def f3675():
+    return 3675
+def f3676():
+    return 3676
+def f3677():
+    return 3677
+def f3678():
+    return 3678
+def f3679():
+    return 3679
+def f3680():
+    return 3680
+def f3681():
+    return 3681
+def f3682():
+    return 3682
+def f3683():
+    return 3683
+def f3684():
+    return 3684
+def f3685():
+    return 3685
+def f3686():
+    return 3686
+def f3687():
+    return 3687
+def f3688():
+    return 3688
+def f3689():
+    return 3689
+def f3690():
+    return 3690
+def f3691():
+    return 3691
+def f3692():
+    return 3692
+def f3693():
+    return 3693
+def f3694():
+    return 3694
+def f3695():
+    return 3695
+def f3696():
+    return 3696
+def f3697():
+    return 3697
+def f3698():
+    return 3698
+def f3699():
+    return 3699
+def f3700():
+    return 3700
+def f3701():
+    return 3701
+def f3702():
+    return 3702
+def f3703():
+    return 3703
+def f3704():
+    return 3704
+def f3705():
+    return 3705
+def f3706():
+    return 3706
+def f3707():
+    return 3707
+def f3708():
+    return 3708
+def f3709():
+    return 3709
+def f3710():
+    return 3710
+def f3711():
+    return 3711
+def f3712():
+    return 3712
+def f3713():
+    return 3713
+def f3714():
+    return 3714
+def f3715():
+    return 3715
+def f3716():
+    return 3716
+def f3717():
+    return 3717
+def f3718():
+    return 3718
+def f3719():
+    return 3719
+def f3720():
+    return 3720
+def f3721():
+    return 3721
+def f3722():
+    return 3722
+def f3723():
+    return 3723
+def f3724():
+    return 3724
+def f3725():
+    return 3725
+def f3726():
+    return 3726
+def f3727():
+    return 3727
+def f3728():
+    return 3728
+def f3729():
+    return 3729
+def f3730():
+    return 3730
+def f3731():
+    return 3731
+def f3732():
+    return 3732
+def f3733():
+    return 3733
+def f3734():
+    return 3734
+def f3735():
+    return 3735
+def f3736():
+    return 3736
+def f3737():
+    return 3737
+def f3738():
+    return 3738
+def f3739():
+    return 3739
+def f3740():
+    return 3740
+def f3741():
+    return 3741
+def f3742():
+    return 3742
+def f3743():
+    return 3743
+def f3744():
+    return 3744
+def f3745():
+    return 3745
+def f3746():
+    return 3746
+def f3747():
+    return 3747
+def f3748():
+    return 3748
+def f3749():
+    return 3749
+def f3750():
+    return 3750
+def f3751():
+    return 3751
+def f3752():
+    return 3752
+def f3753():
+    return 3753
+def f3754():
+    return 3754
+def f3755():
+    return 3755
+def f3756():
+    return 3756
+def f3757():
+    return 3757
+def f3758():
+    return 3758
+def f3759():
+    return 3759
+def f3760():
+    return 3760
+def f3761():
+    return 3761
+def f3762():
+    return 3762
+def f3763():
+    return 3763
+def f3764():
+    return 3764
+def f3765():
+    return 3765
+def f3766():
+    return 3766
+def f3767():
+    return 3767
+def f3768():
+    return 3768
+def f3769():
+    return 3769
+def f3770():
+    return 3770
+def f3771():
+    return 3771
+def f3772():
+    return 3772
+def f3773():
+    return 3773
+def f3774():
+    return 3774
+def f3775():
+    return 3775
+def f3776():
+    return 3776
+def f3777():
+    return 3777
+def f3778():
+    return 3778
+def f3779():
+    return 3779
+def f3780():
+    return 3780
+def f3781():
+    return 3781
+def f3782():
+    return 3782
+def f3783():
+    return 3783
+def f3784():
+    return 3784
+def f3785():
+    return 3785
+def f3786():
+    return 3786
+def f3787():
+    return 3787
+def f3788():
+    return 3788
+def f3789():
+    return 3789
+def f3790():
+    return 3790
+def f3791():
+    return 3791
+def f3792():
+    return 3792
+def f3793():
+    return 3793
+def f3794():
+    return 3794
+def f3795():
+    return 3795
+def f3796():
+    return 3796
+def f3797():
+    return 3797
+def f3798():
+    return 3798
+def f3799():
+    return 3799
+def f3800():
+    return 3800
+def f3801():
+    return 3801
+def f3802():
+    return 3802
+def f3803():
+    return 3803
+def f3804():
+    return 3804
+def f3805():
+    return 3805
+def f3806():
+    return 3806
+def f3807():
+    return 3807
+def f3808():
+    return 3808
+def f3809():
+    return 3809
+def f3810():
+    return 3810
+def f3811():
+    return 3811
+def f3812():
+    return 3812
+def f3813():
+    return 3813
+def f3814():
+    return 3814
+def f3815():
+    return 3815
+def f3816():
+    return 3816
+def f3817():
+    return 3817
+def f3818():
+    return 3818
+def f3819():
+    return 3819
+def f3820():
+    return 3820
+def f3821():
+    return 3821
+def f3822():
+    return 3822
+def f3823():
+    return 3823
+def f3824():
+    return 3824
+def f3825():
+    return 3825
+def f3826():
+    return 3826
+def f3827():
+    return 3827
+def f3828():
+    return 3828
+def f3829():
+    return 3829
+def f3830():
+    return 3830
+def f3831():
+    return 3831
+def f3832():
+    return 3832
+def f3833():
+    return 3833
+def f3834():
+    return 3834
+def f3835():
+    return 3835
+def f3836():
+    return 3836
+def f3837():
+    return 3837
+def f3838():
+    return 3838
+def f3839():
+    return 3839
+def f3840():
+    return 3840
+def f3841():
+    return 3841
+def f3842():
+    return 3842
+def f3843():
+    return 3843
+def f3844():
+    return 3844
+def f3845():
+    return 3845
+def f3846():
+    return 3846
+def f3847():
+    return 3847
+def f3848():
+    return 3848
+def f3849():
+    return 3849
+def f3850():
+    return 3850
+def f3851():
+    return 3851
+def f3852():
+    return 3852
+def f3853():
+    return 3853
+def f3854():
+    return 3854
+def f3855():
+    return 3855
+def f3856():
+    return 3856
+def f3857():
+    return 3857
+def f3858():
+    return 3858
+def f3859():
+    return 3859
+def f3860():
+    return 3860
+def f3861():
+    return 3861
+def f3862():
+    return 3862
+def f3863():
+    return 3863
+def f3864():
+    return 3864
+def f3865():
+    return 3865
+def f3866():
+    return 3866
+def f3867():
+    return 3867
+def f3868():
+    return 3868
+def f3869():
+    return 3869
+def f3870():
+    return 3870
+def f3871():
+    return 3871
+def f3872():
+    return 3872
+def f3873():
+    return 3873
+def f3874():
+    return 3874
+def f3875():
+    return 3875
+def f3876():
+    return 3876
+def f3877():
+    return 3877
+def f3878():
+    return 3878
+def f3879():
+    return 3879
+def f3880():
+    return 3880
+def f3881():
+    return 3881
+def f3882():
+    return 3882
+def f3883():
+    return 3883
+def f3884():
+    return 3884
+def f3885():
+    return 3885
+def f3886():
+    return 3886
+def f3887():
+    return 3887
+def f3888():
+    return 3888
+def f3889():
+    return 3889
+def f3890():
+    return 3890
+def f3891():
+    return 3891
+def f3892():
+    return 3892
+def f3893():
+    return 3893
+def f3894():
+    return 3894
+def f3895():
+    return 3895
+def f3896():
+    return 3896
+def f3897():
+    return 3897
+def f3898():
+    return 3898
+def f3899():
+    return 3899
+def f3900():
+    return 3900
+def f3901():
+    return 3901
+def f3902():
+    return 3902
+def f3903():
+    return 3903
+def f3904():
+    return 3904
+def f3905():
+    return 3905
+def f3906():
+    return 3906
+def f3907():
+    return 3907
+def f3908():
+    return 3908
+def f3909():
+    return 3909
+def f3910():
+    return 3910
+def f3911():
+    return 3911
+def f3912():
+    return 3912
+def f3913():
+    return 3913
+def f3914():
+    return 3914
+def f3915():
+    return 3915
+def f3916():
+    return 3916
+def f3917():
+    return 3917
+def f3918():
+    return 3918
+def f3919():
+    return 3919
+def f3920():
+    return 3920
+def f3921():
+    return 3921
+def f3922():
+    return 3922
+def f3923():
+    return 3923
+def f3924():
+    return 3924
+def f3925():
+    return 3925
+def f3926():
+    return 3926
+def f3927():
+    return 3927
+def f3928():
+    return 3928
+def f3929():
+    return 3929
+def f3930():
+    return 3930
+def f3931():
+    return 3931
+def f3932():
+    return 3932
+def f3933():
+    return 3933
+def f3934():
+    return 3934
+def f3935():
+    return 3935
+def f3936():
+    return 3936
+def f3937():
+    return 3937
+def f3938():
+    return 3938
+def f3939():
+    return 3939
+def f3940():
+    return 3940
+def f3941():
+    return 3941
+def f3942():
+    return 3942
+def f3943():
+    return 3943
+def f3944():
+    return 3944
+def f3945():
+    return 3945
+def f3946():
+    return 3946
+def f3947():
+    return 3947
+def f3948():
+    return 3948
+def f3949():
+    return 3949
+def f3950():
+    return 3950
+def f3951():
+    return 3951
+def f3952():
+    return 3952
+def f3953():
+    return 3953
+def f3954():
+    return 3954
+def f3955():
+    return 3955
+def f3956():
+    return 3956
+def f3957():
+    return 3957
+def f3958():
+    return 3958
+def f3959():
+    return 3959
+def f3960():
+    return 3960
+def f3961():
+    return 3961
+def f3962():
+    return 3962
+def f3963():
+    return 3963
+def f3964():
+    return 3964
+def f3965():
+    return 3965
+def f3966():
+    return 3966
+def f3967():
+    return 3967
+def f3968():
+    return 3968
+def f3969():
+    return 3969
+def f3970():
+    return 3970
+def f3971():
+    return 3971
+def f3972():
+    return 3972
+def f3973():
+    return 3973
+def f3974():
+    return 3974
+def f3975():
+    return 3975
+def f3976():
+    return 3976
+def f3977():
+    return 3977
+def f3978():
+    return 3978
+def f3979():
+    return 3979
+def f3980():
+    return 3980
+def f3981():
+    return 3981
+def f3982():
+    return 3982
+def f3983():
+    return 3983
+def f3984():
+    return 3984
+def f3985():
+    return 3985
+def f3986():
+    return 3986
+def f3987():
+    return 3987
+def f3988():
+    return 3988
+def f3989():
+    return 3989
+def f3990():
+    return 3990
+def f3991():
+    return 3991
+def f3992():
+    return 3992
+def f3993():
+    return 3993
+def f3994():
+    return 3994
+def f3995():
+    return 3995
+def f3996():
+    return 3996
+def f3997():
+    return 3997
+def f3998():
+    return 3998
+def f3999():
+    return 3999
+print(f3999())
+1 / 0

@@ -1,0 +1,3 @@
+x = 'a b cd'
+print(len(x), x.splitlines())
+raise ValueError(x)

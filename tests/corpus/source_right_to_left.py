@@ -1,0 +1,3 @@
+access = 'user'
+if access != 'user‮ ⁦# check⁩ ⁦':
+    print('trojan')

@@ -1,0 +1,3 @@
+#!/usr/bin/env python3
+print(__file__)
+1/0

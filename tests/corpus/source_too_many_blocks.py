@@ -1,0 +1,26 @@
+for x in 'a':
+ for x in 'a':
+  for x in 'a':
+   for x in 'a':
+    for x in 'a':
+     for x in 'a':
+      for x in 'a':
+       for x in 'a':
+        for x in 'a':
+         for x in 'a':
+          for x in 'a':
+           for x in 'a':
+            for x in 'a':
+             for x in 'a':
+              for x in 'a':
+               for x in 'a':
+                for x in 'a':
+                 for x in 'a':
+                  for x in 'a':
+                   for x in 'a':
+                    for x in 'a':
+                     for x in 'a':
+                      for x in 'a':
+                       for x in 'a':
+                        for x in 'a':
+                         print('deep')

@@ -1,0 +1,3 @@
+# type: ignore
+x = []  # type: list[int]
+print(x)

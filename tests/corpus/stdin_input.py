@@ -1,0 +1,3 @@
+print("question follows")
+name = input("name? ")
+print("never")

@@ -1,0 +1,5 @@
+def f():
+    y = 1
+    breakpoint()
+    return y
+f()

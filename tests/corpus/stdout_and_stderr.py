@@ -1,0 +1,4 @@
+import sys
+for n in range(100):
+    print("out", n)
+    print("err", n, file=sys.stderr)

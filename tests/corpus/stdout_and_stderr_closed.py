@@ -1,0 +1,5 @@
+import os
+print("before")
+os.close(1)
+os.close(2)
+raise ValueError("nobody hears this")

@@ -1,0 +1,2 @@
+def = 3
+print("after")

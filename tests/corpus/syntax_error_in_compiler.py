@@ -1,0 +1,4 @@
+def f():
+    print(x)
+    global x
+return 5

@@ -1,0 +1,5 @@
+def f():
+    return {
+        "a": 1,
+
+print(f())

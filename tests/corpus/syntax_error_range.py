@@ -1,0 +1,1 @@
+value = [i for i in range(10) if i = 3]

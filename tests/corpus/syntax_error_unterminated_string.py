@@ -1,0 +1,4 @@
+print("first")
+s = """never
+closed
+until the end

@@ -1,0 +1,4 @@
+import importlib, pathlib
+pathlib.Path("broken.py").write_text("def use():\n    return missing_name\n\nuse()\n")
+importlib.invalidate_caches()
+import broken

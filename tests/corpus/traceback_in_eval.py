@@ -1,0 +1,1 @@
+eval("1 +\n undefined")

@@ -1,0 +1,2 @@
+source = "def f():\n    raise ValueError('inside exec')\nf()\n"
+exec(compile(source, "<generated>", "exec"))

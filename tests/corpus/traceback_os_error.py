@@ -1,0 +1,1 @@
+open("no such file.txt")

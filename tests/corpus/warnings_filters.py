@@ -1,0 +1,3 @@
+import warnings
+for f in warnings.filters:
+    print(f)

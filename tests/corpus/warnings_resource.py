@@ -1,0 +1,9 @@
+import warnings
+warnings.simplefilter("always")
+def leak():
+    open("/dev/null")
+leak()
+async def never_awaited():
+    pass
+never_awaited()
+print("done")
