@@ -13,6 +13,7 @@ import click
 
 from mcp_sandbox.cli import FAILED
 from mcp_sandbox.cli.options import config_option, current_folder, workspace_option
+from mcp_sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
     from mcp_sandbox.config.policy import Configuration
@@ -88,12 +89,18 @@ def _program(code: str | None, command: str | None, file: str | None) -> tuple[L
     return ("shell" if given[0].endswith(".sh") else "python"), text
 
 
-async def _execute(configuration: Configuration, request: ExecutionRequest, as_json: bool) -> ExecutionResult | None:
+async def _execute(
+    configuration: Configuration, request: ExecutionRequest, as_json: bool
+) -> ExecutionResult | None:
     """Run it; None where a signal came first."""
     from mcp_sandbox.app import running
 
     result = None
-    async with running(configuration, os.environ, origin="cli") as executor, anyio.create_task_group() as tasks:
+    failure: SandboxError | None = None
+    async with (
+        running(configuration, os.environ, origin="cli") as executor,
+        anyio.create_task_group() as tasks,
+    ):
 
         async def stop_at_signal() -> None:
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -101,8 +108,13 @@ async def _execute(configuration: Configuration, request: ExecutionRequest, as_j
                     tasks.cancel_scope.cancel()
 
         tasks.start_soon(stop_at_signal)
-        result = await executor.execute(request, None if as_json else Terminal())
+        try:
+            result = await executor.execute(request, None if as_json else Terminal())
+        except SandboxError as error:
+            failure = error  # raised below, where no task group wraps it
         tasks.cancel_scope.cancel()
+    if failure:
+        raise failure
     return result
 
 

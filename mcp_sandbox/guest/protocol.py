@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 PROTOCOL = 1
 TOKEN_BYTES = 16
 MAX_PAYLOAD = 64 << 10
 """Largest payload from inside, in bytes."""
+MAX_PATH_BYTES = 1024
+"""Longest path of a file that comes out, in bytes."""
 MAX_NUMBER = 1 << 62
 
 _UP = struct.Struct(f">{TOKEN_BYTES}scI")
@@ -45,6 +47,11 @@ class Kind(Enum):
     STDOUT_TAIL = b"O"
     STDERR_TAIL = b"E"
     END = b"x"
+    ARTIFACT = b"a"
+    ARTIFACT_DATA = b"d"
+    ARTIFACT_REFUSED = b"r"
+    DONE = b"z"
+    FAILED = b"f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class FrameReader:
         self._token = token
         self._buffer = bytearray()
         self._greeted = False
+        self._started = False
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes as they came and return the frames that are whole now.
@@ -99,13 +107,17 @@ class FrameReader:
                 break
             position = start + length
             self._greeted = True
+            self._started = self._started or frame_kind is Kind.STARTED
             frames.append(Frame(frame_kind, bytes(self._buffer[start:position])))
         del self._buffer[:position]
         return frames
 
     def _check(self, token: bytes, kind: bytes, length: int) -> Kind:
-        # The greeting is sent before the agent has the token, when no code of the program's has run.
-        if not hmac.compare_digest(token, self._token if self._greeted else _NO_TOKEN):
+        # The agent greets, or says that it cannot start, before it has the token: no code of the program's has
+        # run by then, so nobody else could say it.
+        early = not self._greeted or (kind == Kind.FAILED.value and not self._started)
+        expected = _NO_TOKEN if early else self._token
+        if not hmac.compare_digest(token, expected):
             raise ProtocolViolation("a frame came without the run's token")
         try:
             known = Kind(kind)
@@ -118,6 +130,14 @@ class FrameReader:
         return known
 
 
+class ArtifactLimits(NamedTuple):
+    """What may come out as files."""
+
+    count: int
+    each_bytes: int
+    all_bytes: int
+
+
 def encode_request(
     *,
     language: str,
@@ -128,13 +148,25 @@ def encode_request(
     tail: int,
     deadline_ms: int,
     seekable: bool,
+    artifacts: ArtifactLimits,
 ) -> bytes:
-    """Frame the one request of a sandbox: the program and how much of its output is wanted."""
+    """Frame the one request of a sandbox: the program, how much of its output is wanted, which files may come."""
     header = (
         f"language {language}\ncode {len(code)}\ntoken {token.hex()}\nhead {head}\ntail {tail}\n"
-        f"deadline_ms {deadline_ms}\nseekable {int(seekable)}\n\n"
+        f"deadline_ms {deadline_ms}\nseekable {int(seekable)}\nartifacts {artifacts.count}\n"
+        f"artifact_bytes {artifacts.each_bytes}\nartifacts_bytes {artifacts.all_bytes}\n\n"
     ).encode("ascii")
     return _down(b"R", header + code + stdin)
+
+
+def encode_file(path: str) -> bytes:
+    """Frame the name of a file that goes in; its content follows as `encode_data`."""
+    return _down(b"F", path.encode("utf-8"))
+
+
+def encode_data(data: bytes) -> bytes:
+    """Frame the next bytes of the file that goes in."""
+    return _down(b"D", data)
 
 
 def encode_kill() -> bytes:
@@ -174,6 +206,71 @@ def decode_end(payload: bytes) -> End:
     if missing := names - {"reason"} - optional - numbers.keys():
         raise ProtocolViolation(f"the program's end lacks {', '.join(sorted(missing))}")
     return End(reason=reason, **{name: numbers.get(name) for name in names - {"reason"}})  # type: ignore[arg-type]  # missing ones were refused above
+
+
+class Incoming(NamedTuple):
+    """A file that is about to come out."""
+
+    path: bytes
+    size: int
+
+
+def decode_artifact(payload: bytes) -> Incoming:
+    """Return the path, as the program chose it, and the size of a file that comes next.
+
+    Raises:
+        ProtocolViolation: It is no such announcement.
+    """
+    size, space, path = payload.partition(b" ")
+    if not space or not path or len(path) > MAX_PATH_BYTES:
+        raise ProtocolViolation("a file came without a name")
+    return Incoming(path, _number(size.decode("ascii", "replace")))
+
+
+Refusal = Literal[
+    "link",
+    "not_a_file",
+    "too_deep",
+    "path_too_long",
+    "too_large",
+    "all_too_large",
+    "too_many",
+    "unreadable",
+    "walk_too_long",
+]
+"""Why the agent kept a file back."""
+
+
+def decode_refusal(payload: bytes) -> tuple[Refusal, bytes]:
+    """Return why a file does not come out, and its path.
+
+    Raises:
+        ProtocolViolation: It is no refusal of the agent's.
+    """
+    reason, _, path = payload.partition(b" ")
+    for known in get_args(Refusal):
+        if reason == known.encode():
+            return known, path[:MAX_PATH_BYTES]
+    raise ProtocolViolation("a file was refused for an unknown reason")
+
+
+def decode_done(payload: bytes) -> int:
+    """Return how many files the agent kept back in all.
+
+    Raises:
+        ProtocolViolation: It does not say.
+    """
+    return _number(_fields(payload, {"refused"}).get("refused", ""))
+
+
+def decode_failed(payload: bytes) -> tuple[int, int]:
+    """Return which file, counted from 1, could not be written, and the error number.
+
+    Raises:
+        ProtocolViolation: It does not say.
+    """
+    fields = _fields(payload, {"file", "errno"})
+    return _number(fields.get("file", "")), _number(fields.get("errno", ""))
 
 
 def _fields(payload: bytes, known: set[str]) -> dict[str, str]:

@@ -5,22 +5,33 @@ Above: `executor`. Below: `guest.protocol`, and a `Sandbox`, whatever isolates i
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
+from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.guest.protocol import (
     TOKEN_BYTES,
+    ArtifactLimits,
     End,
     Frame,
     FrameReader,
     Kind,
     ProtocolViolation,
+    Refusal,
+    decode_artifact,
+    decode_done,
     decode_end,
+    decode_failed,
     decode_hello,
+    decode_refusal,
+    encode_data,
+    encode_file,
     encode_kill,
     encode_request,
 )
@@ -33,6 +44,9 @@ START_SECONDS = 60.0
 """Longest wait for the agent's first words: image layers may have to be read from a slow disk."""
 LAST_WORDS_SECONDS = 3.0
 """Longest wait, after the deadline, for the agent to end the program and send the rest."""
+ARTIFACTS_SECONDS = 60.0
+"""Longest time for all files to come out, once the program has ended."""
+SEND_BYTES = 1 << 20
 AGENT_GRACE_SECONDS = 2.0
 """The agent enforces the deadline too, this much later: a second line, should this side stall."""
 
@@ -54,6 +68,10 @@ class Program:
     tail_bytes: int
     """Bytes of the end of each output stream that are kept beyond that."""
     stdin: bytes = b""
+    files: tuple[tuple[str, bytes], ...] = ()
+    """Paths under the scratch folder, and contents, of files that the program finds there."""
+    artifacts: ArtifactLimits = ArtifactLimits(0, 0, 0)
+    """Which files may come out; none by default."""
 
 
 class OutputSink(Protocol):
@@ -68,6 +86,22 @@ class OutputSink(Protocol):
         ...
 
 
+class ArtifactSink(Protocol):
+    """Takes the files that come out, one after the other."""
+
+    def begin(self, path: bytes, size: int) -> None:
+        """Take a file's path, as the program chose it, and its size in bytes; exactly so many will follow."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Take the next bytes of that file."""
+        ...
+
+    def refused(self, path: bytes, reason: Refusal) -> None:
+        """Learn that a file was kept back."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """How a run ended, as far as this side knows it."""
@@ -77,11 +111,28 @@ class Report:
     deadline_passed: bool
     lost_because: str = ""
     """Why there is no account, in our own words; empty where there is one."""
+    artifacts_refused: int | None = None
+    """Files that were kept back inside; None where the files did not all arrive."""
 
 
-async def run_program(sandbox: Sandbox, program: Program, sink: OutputSink) -> Report:
-    """Run one program in a never-used sandbox and return how it ended; `sink` gets its output as it comes."""
+async def run_program(
+    sandbox: Sandbox, program: Program, sink: OutputSink, artifacts: ArtifactSink | None = None
+) -> Report:
+    """Run one program in a never-used sandbox and return how it ended; `sink` gets its output as it comes.
+
+    Raises:
+        RequestRefused: A file that goes in could not be written there; nothing ran.
+    """
     session = _Session(sandbox, sink)
+    report = await _run(session, program)
+    if report.end is None or artifacts is None or not program.artifacts.count:
+        return report
+    with anyio.move_on_after(ARTIFACTS_SECONDS), suppress(ProtocolViolation, anyio.EndOfStream):
+        return replace(report, artifacts_refused=await session.collect(artifacts, program.artifacts))
+    return report
+
+
+async def _run(session: _Session, program: Program) -> Report:
     deadline_passed = False
     try:
         with anyio.move_on_after(START_SECONDS) as starting:
@@ -92,7 +143,7 @@ async def run_program(sandbox: Sandbox, program: Program, sink: OutputSink) -> R
             return Report(await session.listen(), False)
         deadline_passed = True
         with anyio.move_on_after(LAST_WORDS_SECONDS):
-            await sandbox.send(encode_kill())
+            await session.kill()
             return Report(await session.listen(), True)
         return Report(None, True, "the agent did not answer after the deadline")
     except ProtocolViolation as violation:
@@ -111,6 +162,10 @@ class _Session:
 
     async def start(self, program: Program) -> None:
         """Send the program and wait until it runs."""
+        for path, content in program.files:
+            await self._sandbox.send(encode_file(path))
+            for start in range(0, len(content), SEND_BYTES):
+                await self._sandbox.send(encode_data(content[start : start + SEND_BYTES]))
         deadline_ms = int((program.timeout_seconds + AGENT_GRACE_SECONDS) * 1000)
         await self._sandbox.send(
             encode_request(
@@ -122,12 +177,25 @@ class _Session:
                 tail=program.tail_bytes,
                 deadline_ms=deadline_ms,
                 seekable=needs_seekable_source(program),
+                artifacts=program.artifacts,
             )
         )
         hello = await self._next()
         decode_hello(hello.payload)
-        if (await self._next()).kind is not Kind.STARTED:
+        answer = await self._next()
+        if answer.kind is Kind.FAILED:
+            number, error = decode_failed(answer.payload)
+            path = program.files[min(number, len(program.files)) - 1][0] if program.files else ""
+            raise RequestRefused(
+                f"the file {path} could not be written in the sandbox: {os.strerror(error).lower()}.",
+                next_step="Choose a path that is free, and no more data than the scratch folder holds.",
+            )
+        if answer.kind is not Kind.STARTED:
             raise ProtocolViolation("the program was not started")
+
+    async def kill(self) -> None:
+        """Have the agent end the program now."""
+        await self._sandbox.send(encode_kill())
 
     async def listen(self) -> End:
         """Pass output on until the agent gives its account of the end."""
@@ -146,6 +214,35 @@ class _Session:
                     return decode_end(frame.payload)
                 case _:
                     raise ProtocolViolation("a frame came out of turn")
+
+    async def collect(self, sink: ArtifactSink, limits: ArtifactLimits) -> int:
+        """Take the files that come out and return how many were kept back inside."""
+        count, left = 0, limits.all_bytes
+        while True:
+            frame = await self._next()
+            match frame.kind:
+                case Kind.ARTIFACT:
+                    incoming = decode_artifact(frame.payload)
+                    count, left = count + 1, left - incoming.size
+                    if count > limits.count or incoming.size > limits.each_bytes or left < 0:
+                        raise ProtocolViolation("more files came than were asked for")
+                    sink.begin(*incoming)
+                    await self._take(sink, incoming.size)
+                case Kind.ARTIFACT_REFUSED:
+                    reason, path = decode_refusal(frame.payload)
+                    sink.refused(path, reason)
+                case Kind.DONE:
+                    return decode_done(frame.payload)
+                case _:
+                    raise ProtocolViolation("a frame came out of turn")
+
+    async def _take(self, sink: ArtifactSink, size: int) -> None:
+        while size:
+            frame = await self._next()
+            size -= len(frame.payload)
+            if frame.kind is not Kind.ARTIFACT_DATA or not frame.payload or size < 0:
+                raise ProtocolViolation("a file came that is not as long as it said")
+            sink.write(frame.payload)
 
     async def _next(self) -> Frame:
         while not self._frames:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docker.context import ContextAPI
+from docker.context.config import get_current_context_name
+from docker.errors import DockerException
 from docker.utils import kwargs_from_env
 
 from mcp_sandbox.errors import ConfigError, EngineDenied, EngineUnreachable
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _PROBE_SECONDS = 2.0
+_OTHER_CONTEXT = "Choose another one with `docker context use`, or set [engine] host in the configuration."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +43,41 @@ def find_engine(configured: str, environ: Mapping[str, str], home: Path) -> Addr
     """Return the first engine named, or the first usual socket that somebody listens on.
 
     Raises:
-        ConfigError: The address named is of a kind that we do not speak.
+        ConfigError: What was named cannot be used; nothing else is tried in its place.
         EngineDenied: There are sockets, and this user may open none of them.
         EngineUnreachable: Nobody listens anywhere.
     """
     if configured:
         return _checked(Address(configured, "[engine] host"))
     if environ.get("DOCKER_HOST"):
-        named = kwargs_from_env(environment=dict(environ))
-        return _checked(Address(environ["DOCKER_HOST"], "DOCKER_HOST", named.get("tls", False)))
-    context = ContextAPI.get_current_context()
-    if context is not None and context.Name != "default" and context.Host:
-        return _checked(Address(context.Host, f"docker context {context.Name}", context.TLSConfig or False))
+        return _checked(Address(environ["DOCKER_HOST"], "DOCKER_HOST", _tls(environ)))
+    context = environ.get("DOCKER_CONTEXT") or get_current_context_name()
+    if context != "default":
+        return _checked(_of_context(context))
     return _first_listening(list(usual_sockets(environ, home)))
+
+
+def _tls(environ: Mapping[str, str]) -> Any:
+    try:
+        return kwargs_from_env(environment=dict(environ)).get("tls", False)
+    except DockerException as error:
+        raise ConfigError(
+            f"DOCKER_TLS_VERIFY or DOCKER_CERT_PATH is set, and the certificates cannot be used ({error}).",
+            next_step="Correct these variables, or set [engine] host in the configuration.",
+        ) from error
+
+
+def _of_context(name: str) -> Address:
+    try:
+        context = ContextAPI.get_context(name)
+        url = context.Host if context else None
+    except Exception as error:  # the SDK raises just that where the context's files cannot be read
+        raise ConfigError(
+            f"the docker context {name} cannot be read ({error}).", next_step=_OTHER_CONTEXT
+        ) from error
+    if not url:
+        raise ConfigError(f"there is no docker context {name} with an engine.", next_step=_OTHER_CONTEXT)
+    return Address(url, f"docker context {name}", context.TLSConfig or False)  # type: ignore[truthy-bool]  # None where there is none, whatever the stubs say
 
 
 def _checked(address: Address) -> Address:

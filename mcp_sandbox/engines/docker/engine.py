@@ -87,7 +87,8 @@ class DockerEngine:
             yield DockerSandbox(launch, stream)
         finally:
             launch.let_go()
-            self._removals.start_soon(self._remove, launch)
+            if launch.asked_for:
+                self._removals.start_soon(self._remove, launch)
 
     async def sweep(self, is_alive: Callable[[str], bool]) -> int:
         """Remove what servers left behind that are no longer alive; return how many containers that was.
@@ -149,6 +150,8 @@ class _Launch:
         self._spec = spec
         self._labels = labels
         self._lock = threading.Lock()
+        self.asked_for = False
+        """Whether the engine may have a container of this name."""
         self._gone = False
         self._stream: AttachStream | None = None
 
@@ -163,7 +166,9 @@ class _Launch:
                 client.start(self.name)
                 return stream
         finally:
-            if self._gone:  # the caller has left, and its removal may have come before our creation
+            if (
+                self._gone and self.asked_for
+            ):  # the caller has left, and its removal may have come before our creation
                 self.remove()
 
     def _create(self, client: APIClient) -> None:
@@ -179,6 +184,7 @@ class _Launch:
             image_volumes=sorted(image["Config"].get("Volumes") or ()),
             labels=self._labels,
         )
+        self.asked_for = True
         created = client.create_container_from_config(config, self.name)
         for warning in created.get("Warnings") or ():
             if _HARMLESS_WARNING not in warning:

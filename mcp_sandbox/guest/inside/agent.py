@@ -1,4 +1,4 @@
-"""The first process in a sandbox: runs one program and tells the host side, over stdin and stdout, how it went.
+"""The first process in a sandbox: runs one program and tells the host side how it went, on stdin and stdout.
 
 It arrives as the container's command, so it always matches the server, and any image with python3 (3.8 or
 newer) can run it. Only the standard library, and little of that: a waiting sandbox pays for every import in
@@ -16,6 +16,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import struct
 import sys
 import time
@@ -31,6 +32,11 @@ REST_SECONDS = 0.001  # after a small read: a million one-byte writes become a t
 SMALL = 4 << 10  # bytes: a read below this was a small one
 KILL_SECONDS = 1.0  # for processes that do not die of SIGKILL at once (uninterruptible sleep)
 PR_SET_DUMPABLE = 4
+F_SETPIPE_SZ = 1031  # fcntl names it from Python 3.10 on
+MAX_WALKED = 100000  # entries of the working folder that are looked at
+MAX_DEPTH = 64  # of folders in it: each level holds a descriptor open
+MAX_PATH = 1024  # bytes of an artifact's path
+MAX_REFUSALS = 100  # artifacts whose refusal is told by name; the rest is counted
 
 UP = struct.Struct(">16scI")  # token, kind, length of the payload
 DOWN = struct.Struct(">cI")  # kind, length of the payload
@@ -44,9 +50,9 @@ class Output:
         self.fd, self.program_end = os.pipe()
         os.set_blocking(self.fd, False)
         try:
-            fcntl.fcntl(self.fd, 1031, PIPE_SIZE)  # F_SETPIPE_SZ; refused beyond the user's share: then 64 KiB
+            fcntl.fcntl(self.fd, F_SETPIPE_SZ, PIPE_SIZE)
         except OSError:
-            pass
+            pass  # beyond the user's share: then it stays at 64 KiB
         self.total = 0
         self.head_left = 0
         self.tail_size = 0
@@ -122,14 +128,17 @@ class Agent:
         self.started = 0
         self.deadline = None
         self.waiting_file = None
+        self.links = {}
+        self.given = {}
+        self.receiving = None
         self.woken, wake = os.pipe()
         for fd in (self.woken, wake):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-            # Where the kernel does not shield process 1 (gVisor), the program could stop us with any of these.
-            signal.signal(number, signal.SIG_IGN)
+        for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2"):
+            # Where the kernel does not shield process 1 (gVisor), the program could stop us with any.
+            signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
 
     # ---- speaking with the host side
 
@@ -156,7 +165,11 @@ class Agent:
                 return
             payload = bytes(self.inbox[DOWN.size : DOWN.size + length])
             del self.inbox[: DOWN.size + length]
-            if kind == b"R" and not self.started:
+            if kind == b"F" and not self.started:
+                self.receive_file(payload)
+            elif kind == b"D" and self.receiving is not None:
+                self.receive_data(payload)
+            elif kind == b"R" and not self.started:
                 self.start(payload)
             elif kind == b"K" and self.started:
                 self.finish("killed")
@@ -168,17 +181,48 @@ class Agent:
     def prepare(self):
         """Make the working folder and start a Python that stops where it would open its program.
 
-        The waiting Python is a real `python3 main.py`: the interpreter initialises, then reads a FIFO which we
-        hold open. No frame, flag or argument of ours is ever in it.
+        The waiting Python is a real `python3 main.py`: the interpreter initialises, then reads a FIFO which
+        we hold open. No frame, flag or argument of ours is ever in it.
         """
         os.chdir(SCRATCH)
-        taken = link_workspace()
+        self.links = link_workspace()
         self.main = "main.py"
-        while self.main in taken:  # a workspace's own file of that name stays what it is
+        while os.fsencode(self.main) in self.links:  # a workspace's own file of that name stays what it is
             self.main = "_" + self.main
         os.mkfifo(self.main, 0o600)
         self.waiting_file = os.open(self.main, os.O_RDWR | os.O_NONBLOCK)
         self.spawn(["python3", self.main])
+
+    def receive_file(self, payload):
+        """Make a file that the call brings along; it takes the place of a workspace entry of that name."""
+        self.close_received()
+        self.given[payload] = None
+        try:
+            if self.links.pop(payload, None):
+                os.unlink(payload)
+            if b"/" in payload:
+                os.makedirs(os.path.dirname(payload), exist_ok=True)
+            self.receiving = os.open(payload, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            self.fail(error)
+
+    def receive_data(self, data):
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self.receiving, view) :]
+        except OSError as error:
+            self.fail(error)
+
+    def close_received(self):
+        if self.receiving is not None:
+            os.close(self.receiving)
+            self.receiving = None
+
+    def fail(self, error):
+        """Tell that the call cannot run as asked, and end: nothing ran."""
+        self.send_fields(b"f", file=len(self.given), errno=error.errno)
+        os._exit(0)
 
     def spawn(self, argv):
         self.program = os.fork()
@@ -194,7 +238,8 @@ class Agent:
             for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
-            for target, fd in enumerate((self.program_stdin, *(output.program_end for output in self.outputs))):
+            program_ends = [output.program_end for output in self.outputs]
+            for target, fd in enumerate([self.program_stdin, *program_ends]):
                 os.dup2(fd, target)
             os.execvp(argv[0], argv)
         except OSError as error:
@@ -205,6 +250,9 @@ class Agent:
     def start(self, payload):
         header, _, body = payload.partition(b"\n\n")
         fields = dict(line.split(b" ", 1) for line in header.split(b"\n"))
+        self.close_received()
+        limits = (b"artifacts", b"artifact_bytes", b"artifacts_bytes")
+        self.artifact_limits = [int(fields[name]) for name in limits]
         code = body[: int(fields[b"code"])]
         self.inputs[0].data = memoryview(body[len(code) :])
         for output in self.outputs:
@@ -217,7 +265,9 @@ class Agent:
             self.dismiss()
             os.unlink(self.main)
             self.spawn([first_program("bash", "sh"), "-c", code])
-        self.token = bytes.fromhex(fields[b"token"].decode())  # only now: no process of the program ever held it
+        self.given = {path: identity(os.lstat(path)) for path in self.given}
+        # Only now: no process of the program ever held it.
+        self.token = bytes.fromhex(fields[b"token"].decode())
         os.close(self.program_stdin)
         for output in self.outputs:
             os.close(output.program_end)
@@ -235,6 +285,7 @@ class Agent:
         with open(file, "wb") as new:
             new.write(code)
         os.rename(self.main + ".new", self.main)
+        self.given[os.fsencode(self.main)] = None
         if seekable or self.wait_status is not None:
             # Python seeks in a source that declares another encoding than UTF-8, which a FIFO refuses.
             self.dismiss()
@@ -300,6 +351,8 @@ class Agent:
             peak_bytes=peak if peak is not None else usage.ru_maxrss * 1024,
             oom_kills=oom_kills,
         )
+        if self.artifact_limits[0]:
+            Artifacts(self, self.artifact_limits).send_all()
         os._exit(0)
 
     def loop(self):
@@ -307,19 +360,7 @@ class Agent:
             now = time.monotonic()
             if self.deadline is not None and now >= self.deadline:
                 self.finish("deadline")
-            poll = select.poll()
-            poll.register(0, select.POLLIN)
-            poll.register(self.woken, select.POLLIN)
-            wake_at = [] if self.deadline is None else [self.deadline]
-            if self.started:
-                for output in self.outputs:
-                    if output.open and output.rest_until <= now:
-                        poll.register(output.fd, select.POLLIN)
-                    elif output.open:
-                        wake_at.append(output.rest_until)
-                for source in self.inputs:
-                    poll.register(source.fd, select.POLLOUT)
-            ready = dict(poll.poll(max(0, min(wake_at) - now) * 1000 if wake_at else None))
+            ready = self.wait(now)
             if 0 in ready:
                 self.hear()
             if self.woken in ready:
@@ -332,16 +373,124 @@ class Agent:
                     output.read(self)
             self.inputs = [i for i in self.inputs if i.fd not in ready or i.write()]
 
+    def wait(self, now):
+        """Sleep until there is something to do; return the descriptors that are ready."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.register(self.woken, select.POLLIN)
+        wake_at = [] if self.deadline is None else [self.deadline]
+        if self.started:
+            for output in self.outputs:
+                if output.open and output.rest_until <= now:
+                    poll.register(output.fd, select.POLLIN)
+                elif output.open:
+                    wake_at.append(output.rest_until)
+            for source in self.inputs:
+                poll.register(source.fd, select.POLLOUT)
+        return dict(poll.poll(max(0, min(wake_at) - now) * 1000 if wake_at else None))
+
+
+class Artifacts:
+    """Sends every regular file of the working folder that is new or changed, once nothing can change it."""
+
+    def __init__(self, agent, limits):
+        self.agent = agent
+        self.count_left, self.file_bytes, self.bytes_left = limits
+        self.refused = 0
+
+    def send_all(self):
+        walked = 0
+        for folder, path, name, status in walk(os.open(".", os.O_RDONLY)):
+            walked += 1
+            if walked > MAX_WALKED:
+                self.refuse("walk_too_long", b"")
+                break
+            if self.is_old(folder, path, name, status):
+                continue
+            reason = self.reason_against(path, status) or self.send_file(folder, path, name, status.st_size)
+            if reason:
+                self.refuse(reason, path)
+        self.agent.send_fields(b"z", refused=self.refused)
+
+    def is_old(self, folder, path, name, status):
+        """Tell whether this is what the run started with: a link to the workspace, the program, an input."""
+        if stat.S_ISLNK(status.st_mode):
+            return path in self.agent.links and os.readlink(name, dir_fd=folder) == self.agent.links[path]
+        return path in self.agent.given and self.agent.given[path] == identity(status)
+
+    def reason_against(self, path, status):
+        if stat.S_ISLNK(status.st_mode):
+            return "link"
+        if stat.S_ISDIR(status.st_mode):
+            return "too_deep"
+        if not stat.S_ISREG(status.st_mode):
+            return "not_a_file"
+        if len(path) > MAX_PATH:
+            return "path_too_long"
+        if status.st_size > self.file_bytes:
+            return "too_large"
+        if not self.count_left:
+            return "too_many"
+        return "all_too_large" if status.st_size > self.bytes_left else None
+
+    def refuse(self, reason, path):
+        self.refused += 1
+        if self.refused <= MAX_REFUSALS:
+            self.agent.send(b"r", reason.encode() + b" " + path[:MAX_PATH])
+
+    def send_file(self, folder, path, name, size):
+        """Send one file; the reason where it cannot be read."""
+        try:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        except OSError:
+            return "unreadable"
+        self.count_left -= 1
+        self.bytes_left -= size
+        self.agent.send(b"a", b"%d " % size + path)
+        while size:
+            data = os.read(file, min(CHUNK, size))
+            if not data:
+                os._exit(72)  # it shrank, though nobody is left to do that: nothing more can be believed
+            self.agent.send(b"d", data)
+            size -= len(data)
+        os.close(file)
+        return None
+
 
 def link_workspace():
-    """Let each top-level entry of the workspace appear in the working folder; return the names."""
+    """Let each top-level entry of the workspace appear in the working folder; return names and targets."""
     try:
-        names = os.listdir(WORKSPACE)[:MAX_LINKS]
+        names = sorted(os.listdir(os.fsencode(WORKSPACE)))[:MAX_LINKS]
     except OSError:
-        return ()
-    for name in names:
-        os.symlink(WORKSPACE + "/" + name, name)
-    return names
+        return {}
+    links = {name: os.fsencode(WORKSPACE) + b"/" + name for name in names}
+    for name, target in links.items():
+        os.symlink(target, name)
+    return links
+
+
+def walk(folder, prefix=b"", depth=1):
+    """Yield folder descriptor, path, name and status of everything below; of folders, those too deep to enter."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            name = os.fsencode(entry.name)
+            status = entry.stat(follow_symlinks=False)
+            if name == b"__pycache__":
+                continue
+            if stat.S_ISDIR(status.st_mode) and depth < MAX_DEPTH:
+                try:
+                    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                except OSError:
+                    continue  # the program shut its own folder
+                yield from walk(inner, prefix + name + b"/", depth + 1)
+            else:
+                yield folder, prefix + name, name, status
+    os.close(folder)
+
+
+def identity(status):
+    """What tells whether a file is still the one it was."""
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def first_program(*names):
@@ -359,7 +508,7 @@ def set_dumpable(value):
 
 
 def memory_counters():
-    """Return how often the kernel killed for memory in here and the most memory held, in bytes; None unknown."""
+    """Return how often the kernel killed for memory in here and the most bytes held; None unknown."""
     root = "/sys/fs/cgroup/"
     kills = counter(root + "memory.events", "oom_kill")
     if kills is None:
