@@ -53,6 +53,14 @@ class Artifact(Value):
     uri: str
 
 
+class SkippedArtifact(Value):
+    """A file that did not come out."""
+
+    path: str
+    """As far as it can be written down; control characters are pictures here."""
+    reason: str
+
+
 class Blocked(Value):
     """A connection that the egress policy refused."""
 
@@ -89,6 +97,8 @@ class ExecutionResult(Value):
     """Most memory that the program held at once, in bytes; null where unknown."""
     artifacts: tuple[Artifact, ...] = ()
     """Files that came out."""
+    artifacts_skipped: tuple[SkippedArtifact, ...] = ()
+    """Files that did not, each with the reason; the first hundred of them."""
     blocked: tuple[Blocked, ...] = ()
     """Connections that the egress policy refused."""
     hint: str = ""

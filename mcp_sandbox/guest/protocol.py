@@ -113,8 +113,8 @@ class FrameReader:
         return frames
 
     def _check(self, token: bytes, kind: bytes, length: int) -> Kind:
-        # The agent greets, or says that it cannot start, before it has the token: no code of the program's has
-        # run by then, so nobody else could say it.
+        # The agent greets, or says that it cannot start, before it has the token: no code of the program's
+        # has run by then, so nobody else could say it.
         early = not self._greeted or (kind == Kind.FAILED.value and not self._started)
         expected = _NO_TOKEN if early else self._token
         if not hmac.compare_digest(token, expected):
@@ -133,9 +133,12 @@ class FrameReader:
 class ArtifactLimits(NamedTuple):
     """What may come out as files."""
 
-    count: int
+    files: int
     each_bytes: int
     all_bytes: int
+
+
+NO_ARTIFACTS = ArtifactLimits(0, 0, 0)
 
 
 def encode_request(
@@ -150,10 +153,10 @@ def encode_request(
     seekable: bool,
     artifacts: ArtifactLimits,
 ) -> bytes:
-    """Frame the one request of a sandbox: the program, how much of its output is wanted, which files may come."""
+    """Frame the one request of a sandbox: the program, how much of its output and which files are wanted."""
     header = (
         f"language {language}\ncode {len(code)}\ntoken {token.hex()}\nhead {head}\ntail {tail}\n"
-        f"deadline_ms {deadline_ms}\nseekable {int(seekable)}\nartifacts {artifacts.count}\n"
+        f"deadline_ms {deadline_ms}\nseekable {int(seekable)}\nartifacts {artifacts.files}\n"
         f"artifact_bytes {artifacts.each_bytes}\nartifacts_bytes {artifacts.all_bytes}\n\n"
     ).encode("ascii")
     return _down(b"R", header + code + stdin)

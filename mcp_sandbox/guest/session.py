@@ -16,6 +16,7 @@ import anyio
 
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.guest.protocol import (
+    NO_ARTIFACTS,
     TOKEN_BYTES,
     ArtifactLimits,
     End,
@@ -70,7 +71,7 @@ class Program:
     stdin: bytes = b""
     files: tuple[tuple[str, bytes], ...] = ()
     """Paths under the scratch folder, and contents, of files that the program finds there."""
-    artifacts: ArtifactLimits = ArtifactLimits(0, 0, 0)
+    artifacts: ArtifactLimits = NO_ARTIFACTS
     """Which files may come out; none by default."""
 
 
@@ -125,7 +126,7 @@ async def run_program(
     """
     session = _Session(sandbox, sink)
     report = await _run(session, program)
-    if report.end is None or artifacts is None or not program.artifacts.count:
+    if report.end is None or artifacts is None or not program.artifacts.files:
         return report
     with anyio.move_on_after(ARTIFACTS_SECONDS), suppress(ProtocolViolation, anyio.EndOfStream):
         return replace(report, artifacts_refused=await session.collect(artifacts, program.artifacts))
@@ -224,7 +225,7 @@ class _Session:
                 case Kind.ARTIFACT:
                     incoming = decode_artifact(frame.payload)
                     count, left = count + 1, left - incoming.size
-                    if count > limits.count or incoming.size > limits.each_bytes or left < 0:
+                    if count > limits.files or incoming.size > limits.each_bytes or left < 0:
                         raise ProtocolViolation("more files came than were asked for")
                     sink.begin(*incoming)
                     await self._take(sink, incoming.size)

@@ -52,7 +52,7 @@ def find_engine(configured: str, environ: Mapping[str, str], home: Path) -> Addr
     if environ.get("DOCKER_HOST"):
         return _checked(Address(environ["DOCKER_HOST"], "DOCKER_HOST", _tls(environ)))
     context = environ.get("DOCKER_CONTEXT") or get_current_context_name()
-    if context != "default":
+    if context and context != "default":
         return _checked(_of_context(context))
     return _first_listening(list(usual_sockets(environ, home)))
 
@@ -69,7 +69,7 @@ def _tls(environ: Mapping[str, str]) -> Any:
 
 def _of_context(name: str) -> Address:
     try:
-        context = ContextAPI.get_context(name)
+        context: Any = ContextAPI.get_context(name)  # None where there is none, whatever its stubs say
         url = context.Host if context else None
     except Exception as error:  # the SDK raises just that where the context's files cannot be read
         raise ConfigError(
@@ -77,7 +77,7 @@ def _of_context(name: str) -> Address:
         ) from error
     if not url:
         raise ConfigError(f"there is no docker context {name} with an engine.", next_step=_OTHER_CONTEXT)
-    return Address(url, f"docker context {name}", context.TLSConfig or False)  # type: ignore[truthy-bool]  # None where there is none, whatever the stubs say
+    return Address(url, f"docker context {name}", context.TLSConfig or False)
 
 
 def _checked(address: Address) -> Address:

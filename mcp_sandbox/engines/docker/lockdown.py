@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mcp_sandbox import __version__
+from mcp_sandbox.engines.docker.seccomp import profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +18,24 @@ if TYPE_CHECKING:
 
 SCRATCH = "/scratch"
 TMP = "/tmp"  # noqa: S108  # a path inside the sandbox, where it is a tmpfs of the sandbox's own
+
+MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+)
+"""What tells of the host, or of the timing of its other work: empty inside."""
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+"""What would change the host's kernel if it could be written."""
 
 LABEL = "io.mcp-sandbox"
 """Prefix of our labels; what carries them is ours to remove."""
@@ -89,8 +108,9 @@ def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, A
         "CapDrop": ["ALL"],
         "CapAdd": [],
         "Privileged": False,
-        # A setuid program in the image gives nothing. The engine's seccomp profile stays in force.
-        "SecurityOpt": ["no-new-privileges"],
+        # A setuid program in the image gives nothing. The profile is ours because an older engine's own leaves
+        # io_uring, AF_ALG and AF_VSOCK open.
+        "SecurityOpt": ["no-new-privileges", f"seccomp={profile()}"],
         # Shared memory segments, queues and cgroup paths of others are out of sight.
         "IpcMode": "private",
         "CgroupnsMode": "private",
@@ -103,11 +123,13 @@ def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, A
         "ExtraHosts": [],
         # A flood of output would fill the host's disk through a log; attach works without one.
         "LogConfig": {"Type": "none", "Config": {}},
+        # Both replace the engine's own lists, which differ by version; these hold all that any of them has.
+        "MaskedPaths": list(MASKED),
+        "ReadonlyPaths": list(READ_ONLY),
         "RestartPolicy": {"Name": "no"},
         # With the end of the agent everything of the container goes, whether or not we are there to see it.
         "AutoRemove": True,
     }
-    # MaskedPaths and ReadonlyPaths are left out, which leaves the engine's own lists in place.
     if spec.runtime:
         host_config["Runtime"] = spec.runtime
     return host_config

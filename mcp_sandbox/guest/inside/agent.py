@@ -470,7 +470,7 @@ def link_workspace():
 
 
 def walk(folder, prefix=b"", depth=1):
-    """Yield folder descriptor, path, name and status of everything below; of folders, those too deep to enter."""
+    """Yield folder descriptor, path, name and status of everything below; of folders, those too deep."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             name = os.fsencode(entry.name)

@@ -1,0 +1,157 @@
+"""Files that come out of a run: names and contents are the program's, so both are claims to be checked.
+
+Above: `executor`. Below: `guest.session`, whose `ArtifactSink` this is. Files are written under names of our own
+into a folder of our own; the path that the program chose is data and never a path of the host's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+import shutil
+import unicodedata
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from urllib.parse import quote
+
+from mcp_sandbox.capture import clean
+from mcp_sandbox.model import Artifact, SkippedArtifact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_WHY = {
+    "link": "a link: only regular files come out",
+    "not_a_file": "not a regular file",
+    "too_deep": "too many folders deep",
+    "path_too_long": "its path is too long",
+    "too_large": "larger than a file may be",
+    "all_too_large": "more than all files together may be",
+    "too_many": "more files than may come out",
+    "unreadable": "not readable",
+    "walk_too_long": "too many files to look at; the rest was not looked at",
+    "name": "its name is no printable text, or no relative path",
+    "collides": "its name differs from another's only in case or in form",
+    "incomplete": "it did not arrive whole",
+}
+"""What is said of a file that stays behind, by the reason's short name."""
+
+
+class Staged(NamedTuple):
+    """A file that came out whole, waiting under a name of ours to be kept."""
+
+    file: Path
+    sha256: str
+    size: int
+
+
+class ArtifactCollector:
+    """Takes the files of one run into a folder of its own."""
+
+    def __init__(self, run_id: str, folder: Path) -> None:
+        self._run_id = run_id
+        self._folder = folder
+        self._seen: set[str] = set()
+        self._current: _Incoming | None = None
+        self.artifacts: list[Artifact] = []
+        self.skipped: list[SkippedArtifact] = []
+        self.staged: list[Staged] = []
+
+    def begin(self, path: bytes, size: int) -> None:
+        """Take a file's path and size; see `ArtifactSink.begin`."""
+        self._end()
+        name = readable_path(path)
+        if name is None:
+            self._skip(path, "name")
+        elif (key := _same_on_any_disk(name)) in self._seen:
+            self._skip(path, "collides")
+        else:
+            self._seen.add(key)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._current = _Incoming(name, size, self._folder / str(len(self.staged)))
+            if not size:
+                self._end()
+
+    def write(self, data: bytes) -> None:
+        """Take the next bytes of the file; see `ArtifactSink.write`."""
+        if self._current:
+            self._current.write(data)
+
+    def refused(self, path: bytes, reason: str) -> None:
+        """Learn that a file was kept back; see `ArtifactSink.refused`."""
+        self._end()
+        self._skip(path, reason)
+
+    def finish(self) -> None:
+        """Close the last file; one that did not arrive whole is no artifact."""
+        self._end()
+
+    def discard(self) -> None:
+        """Remove what was not taken away."""
+        if self._current:
+            self._current.file.close()
+            self._current = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self) -> None:
+        incoming, self._current = self._current, None
+        if incoming is None:
+            return
+        incoming.file.close()
+        if incoming.left:
+            incoming.target.unlink()
+            self._skip(incoming.name.encode(), "incomplete")
+            return
+        digest = incoming.hash.hexdigest()
+        self.staged.append(Staged(incoming.target, digest, incoming.size))
+        self.artifacts.append(
+            Artifact(
+                path=incoming.name,
+                size=incoming.size,
+                mime_type=mime_type(incoming.name),
+                sha256=digest,
+                uri=f"run://{self._run_id}/artifacts/{quote(incoming.name)}",
+            )
+        )
+
+    def _skip(self, path: bytes, reason: str) -> None:
+        shown = clean(path.decode("utf-8", "replace")).replace("\n", "␊").replace("\t", "␉")
+        self.skipped.append(SkippedArtifact(path=shown[:200], reason=_WHY.get(reason, reason)))
+
+
+class _Incoming:
+    def __init__(self, name: str, size: int, target: Path) -> None:
+        self.name = name
+        self.size = size
+        self.left = size
+        self.target = target
+        self.hash = hashlib.sha256()
+        self.file: BinaryIO = target.open("xb")
+
+    def write(self, data: bytes) -> None:
+        self.left -= len(data)
+        self.hash.update(data)
+        self.file.write(data)
+
+
+def readable_path(path: bytes) -> str | None:
+    """Return a path as text where it is printable, relative and free of tricks; else None."""
+    try:
+        name = path.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    parts = name.split("/")
+    if not name.isprintable() or "\\" in name or any(part in ("", ".", "..") for part in parts):
+        return None
+    return name
+
+
+def _same_on_any_disk(name: str) -> str:
+    """Fold what some file systems take for the same name: case, composed forms, trailing dots and spaces."""
+    parts = (part.rstrip(". ") for part in unicodedata.normalize("NFC", name).casefold().split("/"))
+    return "/".join(parts)
+
+
+def mime_type(name: str) -> str:
+    """Return the media type that a file's name stands for; the same on every machine."""
+    known, encoding = mimetypes.MimeTypes(filenames=()).guess_type(name)
+    return known if known and not encoding else "application/octet-stream"
