@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 import sqlite3
 import stat
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Literal
 
 from mcp_sandbox.errors import AuditError
 
@@ -20,6 +22,11 @@ _FREE_SPACE = "Free space on its disk, or name another folder under [audit] path
 _TRY_AGAIN = "Try again; if it lasts, look for a process that keeps the record locked (`fuser` names it)."
 _DAMAGED = "Run `mcp-sandbox runs verify`; to go on at once, move the folder aside: a new record starts."
 _OWN_FOLDER = "Name a folder of your own under [audit] path in the configuration."
+
+_UNFINISHED_SUFFIX = ".tmp"
+
+_UNFINISHED_SECONDS = 3600
+"""Age from which an unfinished file is left over, not on its way."""
 
 
 class Folder:
@@ -76,6 +83,10 @@ class Folder:
                 next_step=f"Run `chmod go-w {folder}`, or name another one under [audit] path.",
             )
 
+    def is_archive(self) -> bool:
+        """Tell whether this is a store at rest on a medium that cannot be written."""
+        return not os.access(self.path, os.W_OK) and not os.path.lexists(f"{self.database}-wal")
+
     def database_file(self) -> tuple[int, int] | None:
         """Return device and inode of the database, or None where there is none."""
         try:
@@ -101,7 +112,7 @@ class Folder:
         target.parent.mkdir(mode=0o700, exist_ok=True)
         if made:
             _sync_folder(self.blobs)
-        unfinished = target.parent / f".{digest[:8]}.{secrets.token_hex(8)}.tmp"
+        unfinished = target.parent / f".{digest[:8]}.{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}"
         try:
             descriptor = os.open(
                 unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -125,6 +136,43 @@ class Folder:
         descriptor = os.open(self.blob(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
+
+    def fault(self, digest: str, size: int) -> Literal["missing", "altered"] | None:
+        """Tell what is wrong with a content, if anything."""
+        try:
+            descriptor = os.open(
+                self.blob(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            )
+        except OSError as exc:
+            return "missing" if exc.errno == errno.ENOENT else "altered"
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.fstat(descriptor).st_size != size:
+                return "altered"
+            return None if hashlib.file_digest(file, "sha256").hexdigest() == digest else "altered"
+
+    def blob_paths(self) -> Iterator[Path]:
+        """Yield every file among the contents, unfinished ones too."""
+        for path in self.blobs.rglob("*"):
+            # Another process may have removed it meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                if not stat.S_ISDIR(path.lstat().st_mode):
+                    yield path
+
+    def may_remove(self, path: Path) -> bool:
+        """Tell whether a file that no run names is ours to delete: a content, or one left unfinished."""
+        if path.suffix == _UNFINISHED_SUFFIX:
+            with contextlib.suppress(FileNotFoundError):
+                return path.lstat().st_mtime < time.time() - _UNFINISHED_SECONDS
+            return False
+        return path == self.blob(path.name)
+
+    def size(self) -> int:
+        """Return the bytes that the store takes on disk."""
+        total = 0
+        for path in (self.database, self.database.with_name(f"{self.database.name}-wal"), *self.blob_paths()):
+            with contextlib.suppress(FileNotFoundError):
+                total += path.lstat().st_size
+        return total
 
     def silent(self, seconds: float) -> AuditError:
         """Return the error of a store that has not answered for so many seconds."""

@@ -91,14 +91,14 @@ class Journal:
 
     def open_run(self, opening: Opening, seconds: float) -> int:
         """Write the opening record, on disk when this returns, and return the run's number."""
-        with self._writing(seconds) as (connection, chain):
+        with self.writing(seconds) as (connection, chain):
             return self._append_first(connection, chain, "opening", opening, {}, _code(opening))
 
     def refuse(
         self, opening: Opening | None, data: Mapping[str, object], contents: Sequence[Content], seconds: float
     ) -> int:
         """Write the one record of a call that ran nothing, `error` being in `data`, and return its number."""
-        with self._writing(seconds) as (connection, chain):
+        with self.writing(seconds) as (connection, chain):
             more = _code(opening) if opening else ()
             return self._append_first(connection, chain, "refused", opening, data, [*contents, *more])
 
@@ -109,7 +109,7 @@ class Journal:
         # Files first: in the transaction they would make other servers wait.
         with self._folder.explained():
             self._keep_files(contents)
-        with self._writing(seconds) as (connection, chain):
+        with self.writing(seconds) as (connection, chain):
             self._append_closing(connection, chain, number, data, contents)
 
     def end(self, seconds: float) -> None:
@@ -144,7 +144,7 @@ class Journal:
             connection.execute(
                 "INSERT OR IGNORE INTO policies VALUES (?, ?)", (record["policy_sha256"], policy)
             )
-        body = chain.append(connection, kind, self._now(), record)
+        body = chain.append(connection, kind, self.now(), record)
         rows.insert_run(connection, rows.opened(number, chain.number, chain.seq, body, record))
         rows.insert_contents(connection, number, contents)
         return number
@@ -161,7 +161,7 @@ class Journal:
         if row is None or row.status != "open":
             raise AuditError(f"The run {name_of(number)} is not open in the record.", next_step=_CHANGED)
         record = {"run_id": name_of(number), "contents": contents_data(contents), **data}
-        body = chain.append(connection, "closing", self._now(), record)
+        body = chain.append(connection, "closing", self.now(), record)
         # Again, now that nobody else writes: a prune may have removed a file meanwhile.
         self._keep_files(contents)
         rows.update_run(connection, rows.closed(row, chain.seq, body, record))
@@ -179,7 +179,7 @@ class Journal:
             self._append_closing(connection, chain, number, data, ())
 
     def _seal(self, connection: sqlite3.Connection, chain: Chain, data: Mapping[str, object]) -> None:
-        chain.append(connection, "seal", self._now(), {**data, "records": chain.seq + 2})
+        chain.append(connection, "seal", self.now(), {**data, "records": chain.seq + 2})
         connection.execute("UPDATE chains SET sealed = 1 WHERE id = ?", (chain.number,))
 
     def _keep_files(self, contents: Sequence[Content]) -> None:
@@ -194,7 +194,8 @@ class Journal:
             number = self._ids.next()
         return number
 
-    def _now(self) -> int:
+    def now(self) -> int:
+        """Return the time that a record gets, in milliseconds since 1970."""
         return int(self._clock() * 1000)
 
     # Transactions
@@ -210,7 +211,8 @@ class Journal:
             self._turn.release()
 
     @contextmanager
-    def _writing(self, seconds: float) -> Iterator[tuple[sqlite3.Connection, Chain]]:
+    def writing(self, seconds: float) -> Iterator[tuple[sqlite3.Connection, Chain]]:
+        """Yield the store in a transaction, and the chain to append to; an exception undoes it all."""
         with self._taking_turns(seconds):
             chain = self._begin(seconds)
             with self._transaction(chain, seconds) as connection:
@@ -309,7 +311,7 @@ class Journal:
             ).lastrowid
             chain = Chain(number or 0, server)
             ends = [{"server": name, "seq": seq, "hash": head} for name, seq, head in others]
-            chain.append(connection, "genesis", self._now(), {"follows": ends})
+            chain.append(connection, "genesis", self.now(), {"follows": ends})
             _commit(connection, chain)
         except BaseException:
             with suppress(sqlite3.Error):

@@ -35,6 +35,25 @@ class Lease:
             self._descriptor = -1
 
 
+def is_held(path: Path) -> bool:
+    """Tell whether a living process holds the lease.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def take(path: Path) -> Lease | None:
     """Lock the lease file, made if need be, and return the lease, or None where a living process holds it.
 

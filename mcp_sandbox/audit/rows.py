@@ -62,13 +62,13 @@ def opened(number: int, chain: int, seq: int, body: str, data: Mapping[str, Any]
         chain=chain,
         opening=seq,
         closing=None,
-        workspace=_text(data.get("workspace")),
+        workspace=text(data.get("workspace")),
         status="refused" if error else "open",
-        language=_text(data.get("language")),
-        origin=_text(data.get("origin")),
-        client=_text((data.get("client") or {}).get("name")),
-        policy=_text(data.get("policy_sha256")),
-        error=_text(error["code"]) if error else "",
+        language=text(data.get("language")),
+        origin=text(data.get("origin")),
+        client=text((data.get("client") or {}).get("name")),
+        policy=text(data.get("policy_sha256")),
+        error=text(error["code"]) if error else "",
         exit_code=None,
         duration_ms=None,
         bytes=len(body) + content_bytes(data),
@@ -80,8 +80,8 @@ def closed(row: RunRow, seq: int, body: str, data: Mapping[str, Any]) -> RunRow:
     error, result = data.get("error"), data.get("result") or {}
     return row._replace(
         closing=seq,
-        status=_text(data.get("status")),
-        error=_text(error["code"]) if error else "",
+        status=text(data.get("status")),
+        error=text(error["code"]) if error else "",
         exit_code=_integer(result.get("exit_code")),
         duration_ms=_integer(result.get("duration_ms")),
         bytes=row.bytes + len(body) + content_bytes(data),
@@ -90,11 +90,9 @@ def closed(row: RunRow, seq: int, body: str, data: Mapping[str, Any]) -> RunRow:
 
 def artifacts(number: int, data: Mapping[str, Any]) -> Iterator[ArtifactRow]:
     """Yield the rows of the artifacts that a closing record names, each path once."""
-    found = {
-        _text(artifact["path"]): artifact for artifact in (data.get("result") or {}).get("artifacts", ())
-    }
+    found = {text(artifact["path"]): artifact for artifact in (data.get("result") or {}).get("artifacts", ())}
     for path, artifact in found.items():
-        yield ArtifactRow(number, path, path.rpartition("/")[2], _text(artifact["sha256"]))
+        yield ArtifactRow(number, path, path.rpartition("/")[2], text(artifact["sha256"]))
 
 
 def insert_run(connection: sqlite3.Connection, row: RunRow) -> None:
@@ -115,6 +113,22 @@ def find_run(connection: sqlite3.Connection, number: int) -> RunRow | None:
     """Return a run's row."""
     found = connection.execute("SELECT * FROM runs WHERE id = ?", (number,)).fetchone()
     return None if found is None else RunRow(*found)
+
+
+def delete_run(connection: sqlite3.Connection, number: int) -> None:
+    """Delete all that is kept of a run except its records."""
+    code = connection.execute(
+        "SELECT body FROM contents WHERE run = ? AND role = 'code'", (number,)
+    ).fetchone()
+    if code is not None:
+        # The index holds no text of its own: to forget the run it must be told what it was.
+        connection.execute(
+            "INSERT INTO search (search, rowid, code) VALUES ('delete', ?, ?)",
+            (number, searched_text(code[0])),
+        )
+    connection.execute("DELETE FROM contents WHERE run = ?", (number,))
+    connection.execute("DELETE FROM artifacts WHERE run = ?", (number,))
+    connection.execute("DELETE FROM runs WHERE id = ?", (number,))
 
 
 def insert_contents(connection: sqlite3.Connection, number: int, contents: Sequence[Content]) -> None:
@@ -148,7 +162,7 @@ def is_inline(content: Content) -> bool:
 
 def searched_text(code: bytes) -> str:
     """Return the part of a program that goes into the search index."""
-    return _text(as_text(code)[:SEARCHED_CHARACTERS])
+    return text(as_text(code)[:SEARCHED_CHARACTERS])
 
 
 def content_bytes(data: Mapping[str, Any]) -> int:
@@ -156,7 +170,7 @@ def content_bytes(data: Mapping[str, Any]) -> int:
     return sum(content["bytes"] for content in data.get("contents", {}).values())
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
     """Return text that SQLite takes: a client may name itself with half of a surrogate pair."""
     return "" if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
 

@@ -98,8 +98,10 @@ MIGRATIONS: tuple[str, ...] = (_FIRST,)
 """Script N turns version N into version N + 1. Never change one that was released: append."""
 
 
-def connect(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
+def connect(path: Path, *, busy_seconds: float, immutable: bool = False) -> sqlite3.Connection:
     """Open the database for reading and writing; it waits `busy_seconds` for another writer, then gives up.
+
+    `immutable` reads a database at rest without the files that SQLite else keeps beside it.
 
     Raises:
         sqlite3.Error: It cannot be opened.
@@ -112,7 +114,7 @@ def connect(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
             next_step="Use a Python that comes with a newer SQLite.",
         )
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw",
+        path.absolute().as_uri() + ("?immutable=1" if immutable else "?mode=rw"),
         uri=True,
         timeout=busy_seconds,
         isolation_level=None,  # transactions are begun and ended here, never by the module

@@ -16,14 +16,17 @@ from anyio import to_thread
 
 from mcp_sandbox.audit.folder import Folder
 from mcp_sandbox.audit.journal import Journal
+from mcp_sandbox.audit.query import reading
 from mcp_sandbox.audit.record import Content, Opening, as_bytes, canonical
 from mcp_sandbox.audit.run_id import RunIds, name_of
 from mcp_sandbox.errors import AuditError, SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
+    from mcp_sandbox.audit.query import Reader, RunRecord, RunSummary, Stream
     from mcp_sandbox.model import ExecutionResult
 
 T = TypeVar("T")
@@ -109,6 +112,7 @@ class AuditStore:
         self._journal = Journal(self._folder, clock)
         # One writer per server, with a thread that nothing else can starve.
         self._writer = anyio.CapacityLimiter(1)
+        self._readers = anyio.CapacityLimiter(2)
 
     async def open(self) -> None:
         """Open the store now; see `Recorder.open`."""
@@ -148,6 +152,49 @@ class AuditStore:
         return name_of(
             await self._write(OPENING_SECONDS, partial(self._journal.refuse, opening, data, contents))
         )
+
+    async def list(
+        self,
+        *,
+        workspace: str | None = None,
+        status: str | None = None,
+        since: datetime | None = None,
+        code_contains: str | None = None,
+        artifact: str | None = None,
+        limit: int = 20,
+    ) -> Sequence[RunSummary]:
+        """Return runs, newest first; see `query.Reader.list`."""
+        return await self._read(
+            lambda reader: reader.list(
+                workspace=workspace,
+                status=status,
+                since=since,
+                code_contains=code_contains,
+                artifact=artifact,
+                limit=limit,
+            )
+        )
+
+    async def get(self, prefix: str) -> RunRecord:
+        """Return all that is recorded of a run; see `query.Reader.get`."""
+        return await self._read(lambda reader: reader.get(prefix))
+
+    async def result(self, prefix: str) -> ExecutionResult | None:
+        """Return a run's result as the client got it; see `query.Reader.result`."""
+        return await self._read(lambda reader: reader.result(prefix))
+
+    async def output(self, prefix: str, stream: Stream = "stdout") -> bytes:
+        """Return what a run wrote, as far as it was kept; see `query.Reader.output`."""
+        return await self._read(lambda reader: reader.output(prefix, stream))
+
+    async def _read(self, read: Callable[[Reader], T]) -> T:
+        """Run `read` in a worker thread, with a reader that sees one moment of the store."""
+
+        def blocking() -> T:
+            with reading(self._folder) as reader:
+                return read(reader)
+
+        return await to_thread.run_sync(blocking, abandon_on_cancel=True, limiter=self._readers)
 
     async def _close(self, number: int, entry: Entry, started: float, raised: BaseException | None) -> None:
         status, error = _outcome(entry, raised)
