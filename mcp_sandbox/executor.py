@@ -15,7 +15,7 @@ import anyio
 from mcp_sandbox.audit.record import Opening
 from mcp_sandbox.capture import Capture, share
 from mcp_sandbox.errors import Busy
-from mcp_sandbox.guest.session import run_program
+from mcp_sandbox.guest.session import Stop, run_program
 from mcp_sandbox.hints import hint_for
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Status
 from mcp_sandbox.plan import Plan, plan
@@ -32,6 +32,18 @@ if TYPE_CHECKING:
     from mcp_sandbox.sandbox import Engine
 
 
+class Run:
+    """One run while it goes on: what is known of it so far, and the means to stop it."""
+
+    def __init__(self, watcher: OutputSink | None = None) -> None:
+        self.run_id = ""
+        """Its name in the record; empty until it is there."""
+        self.streams: Streams | None = None
+        """Its output so far; None until it is planned."""
+        self.watcher = watcher
+        self.stop = Stop()
+
+
 class Executor:
     """Runs programs under one policy, each in a sandbox of its own, a bounded number at once."""
 
@@ -46,25 +58,27 @@ class Executor:
         self._running = anyio.CapacityLimiter(configuration.server.max_parallel)
         self._max_queued = configuration.server.max_queued
 
-    async def execute(self, request: ExecutionRequest, watcher: OutputSink | None = None) -> ExecutionResult:
-        """Run one program and return how it ended; `watcher` is told its output as it comes.
+    async def execute(self, request: ExecutionRequest, run: Run | None = None) -> ExecutionResult:
+        """Run one program and return how it ended; `run` lets others watch and stop it.
 
         Raises:
             SandboxError: Nothing ran, or the engine failed.
         """
+        run = run or Run()
         async with self.record.entry(self._opening(request)) as entry:
+            run.run_id = entry.run_id
             planned = plan(request, self.policy)
-            streams = Streams(planned.program, watcher)
+            streams = run.streams = Streams(planned.program, run.watcher)
             async with self._slot(), self._engine.launch(planned.spec) as sandbox:
                 entry.note(sandbox=sandbox.name)
-                report = await run_program(sandbox, planned.program, streams)
+                report = await run_program(sandbox, planned.program, streams, stop=run.stop)
                 ending = Ending() if report.end else await sandbox.ending()
                 diagnostics = sandbox.diagnostics
             if report.lost_because:
                 entry.note(
                     lost_because=report.lost_because, diagnostics=diagnostics.decode("utf-8", "replace")
                 )
-            result = settle(entry.run_id, planned, report, ending, streams, self.policy)
+            result = settle(run, planned, report, ending, self.policy)
             entry.finish(result, stdout=streams.stdout.kept(), stderr=streams.stderr.kept())
             return result
 
@@ -110,21 +124,20 @@ class Streams:
             self._watcher.write_tail(stream, data)
 
 
-def settle(
-    run_id: str, planned: Plan, report: Report, ending: Ending, streams: Streams, policy: Policy
-) -> ExecutionResult:
+def settle(run: Run, planned: Plan, report: Report, ending: Ending, policy: Policy) -> ExecutionResult:
     """Return the one consistent account of a run."""
+    streams = run.streams or Streams(planned.program, None)
     end = report.end
     if end:
         streams.stdout.settle(end.stdout)
         streams.stderr.settle(end.stderr)
-    status = _status(report, ending)
+    status: Status = "cancelled" if run.stop.requested and report.deadline_passed else _status(report, ending)
     budgets = share(policy.reply_limit, streams.stdout.total, streams.stderr.total)
     stdout, stderr = streams.stdout.show(budgets[0]), streams.stderr.show(budgets[1])
     truncated = bool(stdout.dropped or stderr.dropped)
     own_end = end is not None and end.reason == "exited"
     return ExecutionResult(
-        run_id=run_id,
+        run_id=run.run_id,
         status=status,
         exit_code=end.exit_code if end and own_end else None,
         signal=_signal_name(end) if own_end else None,

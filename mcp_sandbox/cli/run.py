@@ -94,6 +94,7 @@ async def _execute(
 ) -> ExecutionResult | None:
     """Run it; None where a signal came first."""
     from mcp_sandbox.app import running
+    from mcp_sandbox.executor import Run
 
     result = None
     failure: SandboxError | None = None
@@ -109,7 +110,7 @@ async def _execute(
 
         tasks.start_soon(stop_at_signal)
         try:
-            result = await executor.execute(request, None if as_json else Terminal())
+            result = await executor.execute(request, Run(None if as_json else Terminal()))
         except SandboxError as error:
             failure = error  # raised below, where no task group wraps it
         tasks.cancel_scope.cancel()

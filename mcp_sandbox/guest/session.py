@@ -75,6 +75,26 @@ class Program:
     """Which files may come out; none by default."""
 
 
+class Stop:
+    """Ends one run early, in order: its processes die, its last output comes, its record is closed."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._scope: anyio.CancelScope | None = None
+
+    def request(self) -> None:
+        """End the run now, or as soon as it has started."""
+        self.requested = True
+        if self._scope:
+            self._scope.cancel()
+
+    def applies_to(self, scope: anyio.CancelScope) -> None:
+        """Have a request cancel this scope."""
+        self._scope = scope
+        if self.requested:
+            scope.cancel()
+
+
 class OutputSink(Protocol):
     """Takes output as it comes."""
 
@@ -110,6 +130,7 @@ class Report:
     end: End | None
     """The agent's own account; None where there is none to trust."""
     deadline_passed: bool
+    """True where its time was over, or it was stopped before."""
     lost_because: str = ""
     """Why there is no account, in our own words; empty where there is one."""
     artifacts_refused: int | None = None
@@ -117,7 +138,11 @@ class Report:
 
 
 async def run_program(
-    sandbox: Sandbox, program: Program, sink: OutputSink, artifacts: ArtifactSink | None = None
+    sandbox: Sandbox,
+    program: Program,
+    sink: OutputSink,
+    artifacts: ArtifactSink | None = None,
+    stop: Stop | None = None,
 ) -> Report:
     """Run one program in a never-used sandbox and return how it ended; `sink` gets its output as it comes.
 
@@ -125,7 +150,7 @@ async def run_program(
         RequestRefused: A file that goes in could not be written there; nothing ran.
     """
     session = _Session(sandbox, sink)
-    report = await _run(session, program)
+    report = await _run(session, program, stop or Stop())
     if report.end is None or artifacts is None or not program.artifacts.files:
         return report
     with anyio.move_on_after(ARTIFACTS_SECONDS), suppress(ProtocolViolation, anyio.EndOfStream):
@@ -133,14 +158,15 @@ async def run_program(
     return report
 
 
-async def _run(session: _Session, program: Program) -> Report:
+async def _run(session: _Session, program: Program, stop: Stop) -> Report:
     deadline_passed = False
     try:
         with anyio.move_on_after(START_SECONDS) as starting:
             await session.start(program)
         if starting.cancelled_caught:
             return Report(None, False, f"the sandbox did not start the program within {START_SECONDS:.0f} s")
-        with anyio.move_on_after(program.timeout_seconds):
+        with anyio.move_on_after(program.timeout_seconds) as deadline:
+            stop.applies_to(deadline)
             return Report(await session.listen(), False)
         deadline_passed = True
         with anyio.move_on_after(LAST_WORDS_SECONDS):
