@@ -83,17 +83,17 @@ class Connection:
             EngineError: The engine failed.
         """
         address = self.address
-        with translated(address.url):
-            client = self._take() or self._new(address)
-            try:
-                yield client
-            except EngineUnreachable:
-                self._forget()
-                client.close()
-                raise
-            except BaseException:
-                client.close()
-                raise
+        try:
+            with translated(address.url):
+                client = self._take() or self._new(address)
+                try:
+                    yield client
+                except BaseException:
+                    client.close()
+                    raise
+        except EngineUnreachable:
+            self._forget()
+            raise
         self._give_back(client)
 
     def facts(self, client: APIClient) -> EngineFacts:

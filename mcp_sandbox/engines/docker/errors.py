@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FOREIGN = (
     docker.errors.DockerException,
+    docker.errors.StreamParseError,
     requests.exceptions.RequestException,
     urllib3.exceptions.HTTPError,
     OSError,
@@ -53,7 +55,10 @@ def translate(error: Exception, address: str) -> EngineError:
     if isinstance(error, docker.errors.APIError):
         return _answered(error)
     causes = list(_causes(error))
-    numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
+    # TLS has numbers of its own, and 1 is among them, which would be EPERM.
+    numbers = {
+        cause.errno for cause in causes if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError)
+    }
     if errno.EACCES in numbers or errno.EPERM in numbers:
         return EngineDenied(f"this user may not open the engine's socket at {address}.")
     if any(isinstance(cause, TimeoutError | requests.exceptions.Timeout) for cause in causes):
@@ -65,14 +70,16 @@ def _answered(error: docker.errors.APIError) -> EngineError:
     said = _one_line(error.explanation or str(error))
     if isinstance(error, docker.errors.ImageNotFound) or re.search(r"no such image", said, re.IGNORECASE):
         return ImageMissing(f"the engine has no such image ({said}).", next_step=build_command(said))
-    if re.search(r"unknown or invalid runtime|unknown runtime|runtime .*not found", said, re.IGNORECASE):
+    if re.search(r"executable file not found|no such file or directory.*python3|python3.*no such file", said):
+        return ImageUnsuitable(f"the image has no python3 on its PATH ({said}).")
+    if re.search(
+        r'unknown or invalid runtime|unknown runtime|runtime "?[\w.-]+"? not found', said, re.IGNORECASE
+    ):
         return RuntimeMissing(
             f"the engine does not know the runtime ({said}).",
             next_step="Install gVisor and register it with the engine (`runsc install`), or set another "
             "`runtime`.",
         )
-    if re.search(r"executable file not found|no such file or directory.*python3|python3.*no such file", said):
-        return ImageUnsuitable(f"the image has no python3 on its PATH ({said}).")
     return EngineError(f"the engine refused: {said}.")
 
 
