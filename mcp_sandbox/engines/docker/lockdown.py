@@ -108,8 +108,8 @@ def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, A
         "CapDrop": ["ALL"],
         "CapAdd": [],
         "Privileged": False,
-        # A setuid program in the image gives nothing. The profile is ours because an older engine's own leaves
-        # io_uring, AF_ALG and AF_VSOCK open.
+        # A setuid program in the image gives nothing. The profile is ours because an older engine's own
+        # leaves io_uring, AF_ALG and AF_VSOCK open.
         "SecurityOpt": ["no-new-privileges", f"seccomp={profile()}"],
         # Shared memory segments, queues and cgroup paths of others are out of sight.
         "IpcMode": "private",
