@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import secrets
 import socket
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,14 +12,18 @@ from typing import TYPE_CHECKING
 from mcp_sandbox.audit.store import AuditStore, Recorder, Unrecorded
 from mcp_sandbox.engines.docker.connection import connect
 from mcp_sandbox.engines.docker.engine import DockerEngine
-from mcp_sandbox.errors import AuditError
+from mcp_sandbox.engines.pool import PooledEngine
+from mcp_sandbox.errors import AuditError, SandboxError
 from mcp_sandbox.executor import Executor
+from mcp_sandbox.plan import spec
+from mcp_sandbox.presence import Presence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from mcp_sandbox.audit.record import Origin
     from mcp_sandbox.config.policy import Configuration
+    from mcp_sandbox.sandbox import Engine
 
 _log = logging.getLogger(__name__)
 
@@ -31,20 +34,45 @@ async def running(
 ) -> AsyncIterator[Executor]:
     """Yield an executor; leaving the scope ends every sandbox and seals the record.
 
-    Nothing is asked of the engine before the first run: a server whose engine is down starts and lists its
-    tools.
+    A server whose engine is down starts all the same and lists its tools; its calls say what to do.
     """
     record = await _record(configuration)
-    labels = {"server": secrets.token_hex(8), "host": _host_id(configuration)}
-    connection = connect(configuration.engine.host, environ)
+    presence = Presence(Path(configuration.audit.path, "servers"))
+    labels = {"server": presence.server, "host": _host_id(configuration)}
+    containers = DockerEngine(connect(configuration.engine.host, environ), labels)
+    # A command that runs one program has no use for a second sandbox, nor time to clean up after others.
+    serves = origin == "mcp"
+    engine: Engine = containers
+    if serves and configuration.policy.ready:
+        engine = PooledEngine(
+            containers,
+            spec(configuration.policy),
+            ready=configuration.policy.ready,
+            idle_seconds=configuration.policy.ready_idle_seconds,
+        )
     try:
-        async with DockerEngine(connection, labels) as engine:
+        async with engine:
+            if serves:
+                containers.in_background(_sweep, containers, presence)
             yield Executor(configuration, engine, record, origin=origin)
     finally:
+        presence.leave()
         try:
             await record.aclose()
         except AuditError as error:
             _log.warning("%s", error)
+
+
+async def _sweep(containers: DockerEngine, presence: Presence) -> None:
+    """Remove what dead servers left; an engine that is down has nothing to remove from yet."""
+    try:
+        removed = await containers.sweep(presence.is_dead)
+    except SandboxError as error:
+        _log.info("nothing was swept: %s", error)
+        return
+    if removed:
+        _log.warning("removed %d containers of servers that had died", removed)
+    presence.forget_the_dead()
 
 
 async def _record(configuration: Configuration) -> Recorder:

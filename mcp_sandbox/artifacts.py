@@ -1,7 +1,7 @@
 """Files that come out of a run: names and contents are the program's, so both are claims to be checked.
 
-Above: `executor`. Below: `guest.session`, whose `ArtifactSink` this is. Files are written under names of our own
-into a folder of our own; the path that the program chose is data and never a path of the host's.
+Above: `executor`. Below: `guest.session`, whose `ArtifactSink` this is. Files are written under names of our
+own into a folder of our own; the path that the program chose is data and never a path of the host's.
 """
 
 from __future__ import annotations

@@ -26,6 +26,12 @@ PROFILES: Mapping[Profile, Mapping[str, object]] = {
         "code_limit": 256 * KIB,
         "output_limit": 256 * KIB,
         "reply_limit": 10 * KIB,
+        "input_limit": 2 * MIB,
+        "artifact_count": 100,
+        "artifact_limit": 32 * MIB,
+        "artifact_total_limit": 64 * MIB,
+        "ready": 1,
+        "ready_idle_seconds": 900.0,
         "unsafe_allow_unconfined_seccomp": False,
     },
 }

@@ -168,6 +168,18 @@ class PolicySettings(Settings):
     """How much of stdout, and of stderr, is kept in the record."""
     reply_limit: Annotated[int, *_size(KIB, MIB)] = 20 * KIB
     """How much of stdout and stderr together the model is shown."""
+    input_limit: Annotated[int, *_size(KIB, 32 * MIB)] = 8 * MIB
+    """How much a call may bring along as files and stdin, together."""
+    artifact_count: Annotated[int, Between(0, 100_000)] = 1000
+    """How many files may come out of a run; 0 keeps all inside."""
+    artifact_limit: Annotated[int, *_size(KIB, 512 * GIB)] = 256 * MIB
+    """Size of the largest file that comes out."""
+    artifact_total_limit: Annotated[int, *_size(KIB, 512 * GIB)] = 256 * MIB
+    """Size of all files that come out of a run, together."""
+    ready: Annotated[int, Between(0, 16)] = 1
+    """Sandboxes that are kept started, never used, so that a call need not wait for one; 0 for none."""
+    ready_idle_seconds: Annotated[float, Between(1, 86400)] = 900.0
+    """How long a sandbox is kept ready when no call comes."""
     user: Annotated[str, AfterValidator(_user)] = ""
     """Numeric `uid:gid` of programs, never root; empty for your own ids (1000:1000 where you are root)."""
     unsafe_allow_unconfined_seccomp: bool = False
@@ -197,6 +209,8 @@ class ServerSettings(Settings):
     """Runs at once."""
     max_queued: Annotated[int, Between(0, 4096)] = 64
     """Calls that wait for their turn; one more is refused as busy."""
+    reply_within_seconds: Annotated[float, Between(1, 86400)] = 45.0
+    """Longest time until a call is answered; a run that takes longer goes on, and the answer says how to get it."""
 
 
 class AuditSettings(Settings):

@@ -21,7 +21,7 @@ from mcp_sandbox.errors import EngineError, EngineUnreachable, EngineUnsafe, Ima
 from mcp_sandbox.sandbox import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from types import TracebackType
 
     from docker import APIClient
@@ -54,10 +54,10 @@ class DockerEngine:
         self._labels = labels
         self._starting = anyio.CapacityLimiter(_STARTS_AT_ONCE)
         self._removing = anyio.CapacityLimiter(_REMOVALS_AT_ONCE)
-        self._removals = anyio.create_task_group()
+        self._background = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
-        await self._removals.__aenter__()
+        await self._background.__aenter__()
         return self
 
     async def __aexit__(
@@ -65,9 +65,9 @@ class DockerEngine:
     ) -> bool | None:
         # Shielded, or a cancelled server would leave its last containers; bounded, or a dead engine would
         # hold it.
-        self._removals.cancel_scope.shield = True
-        self._removals.cancel_scope.deadline = anyio.current_time() + CLOSE_SECONDS
-        await self._removals.__aexit__(None, None, None)
+        self._background.cancel_scope.shield = True
+        self._background.cancel_scope.deadline = anyio.current_time() + CLOSE_SECONDS
+        await self._background.__aexit__(None, None, None)
         self._connection.close()
         return None
 
@@ -88,10 +88,14 @@ class DockerEngine:
         finally:
             launch.let_go()
             if launch.asked_for:
-                self._removals.start_soon(self._remove, launch)
+                self._background.start_soon(self._remove, launch)
 
-    async def sweep(self, is_alive: Callable[[str], bool]) -> int:
-        """Remove what servers left behind that are no longer alive; return how many containers that was.
+    def in_background(self, function: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """Run something beside, for as long as the engine is not left, and 1.5 s more at most."""
+        self._background.start_soon(function, *arguments)
+
+    async def sweep(self, is_dead: Callable[[str], bool]) -> int:
+        """Remove what dead servers left behind; return how many containers that was.
 
         The lease does this already; the sweep finds what the engine itself lost track of.
 
@@ -99,7 +103,7 @@ class DockerEngine:
             EngineError: The engine failed.
         """
         return await anyio.to_thread.run_sync(
-            partial(_sweep, self._connection, dict(self._labels), is_alive),
+            partial(_sweep, self._connection, dict(self._labels), is_dead),
             abandon_on_cancel=True,
             limiter=self._removing,
         )
@@ -259,12 +263,12 @@ def refuse_unsafe(spec: SandboxSpec, facts: EngineFacts) -> None:
         )
 
 
-def _sweep(connection: Connection, labels: Mapping[str, str], is_alive: Callable[[str], bool]) -> int:
+def _sweep(connection: Connection, labels: Mapping[str, str], is_dead: Callable[[str], bool]) -> int:
     removed = 0
     with connection.client() as client:
         ours = [f"{LABEL}.host={labels['host']}"]
         for container in client.containers(all=True, filters={"label": ours}):
-            if not is_alive(container["Labels"].get(f"{LABEL}.server", "")):
+            if is_dead(container["Labels"].get(f"{LABEL}.server", "")):
                 _remove(client, container["Id"])
                 removed += 1
     return removed

@@ -79,6 +79,7 @@ def test_every_value_has_a_source(user: User) -> None:
         "engine.host",
         "server.max_parallel",
         "server.max_queued",
+        "server.reply_within_seconds",
         "audit.path",
         "audit.unsafe_run_unrecorded",
     }
