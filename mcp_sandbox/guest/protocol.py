@@ -6,8 +6,8 @@ Above: `guest.session`. Below: nothing. The other half is `guest/inside/agent.py
     down                     kind (1) · length (4, big endian) · payload      host → agent
 
 Every byte from inside is hostile until it parses: lengths are bounded before anything is stored, kinds and
-field names are closed sets, numbers are bounded, and nothing from inside chooses a type or a path. A frame
-without the token was not written by the agent; it ends the run.
+field names are closed sets, numbers are bounded, and nothing from inside chooses a type or a path. Once the
+program has started, a frame without the token was not written by the agent; it ends the run.
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ class Kind(Enum):
     FAILED = b"f"
 
 
+_GREETING = frozenset({Kind.HELLO})
+_START = frozenset({Kind.STARTED, Kind.FAILED})
+_RUNNING = frozenset(Kind) - _GREETING - _START
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One frame from inside."""
@@ -87,43 +92,40 @@ class FrameReader:
     def __init__(self, token: bytes) -> None:
         self._token = token
         self._buffer = bytearray()
-        self._greeted = False
-        self._started = False
+        self._turn = _GREETING
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes as they came and return the frames that are whole now.
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they came."""
+        self._buffer += data
+
+    def next_frame(self) -> Frame | None:
+        """Return the next frame; None where more bytes are needed first.
 
         Raises:
-            ProtocolViolation: They are no frames of our agent's.
+            ProtocolViolation: What comes next is no frame of our agent's.
         """
-        self._buffer += data
-        frames: list[Frame] = []
-        position = 0
-        while len(self._buffer) - position >= _UP.size:
-            token, kind, length = _UP.unpack_from(self._buffer, position)
-            frame_kind = self._check(token, kind, length)
-            start = position + _UP.size
-            if len(self._buffer) - start < length:
-                break
-            position = start + length
-            self._greeted = True
-            self._started = self._started or frame_kind is Kind.STARTED
-            frames.append(Frame(frame_kind, bytes(self._buffer[start:position])))
-        del self._buffer[:position]
-        return frames
+        if len(self._buffer) < _UP.size:
+            return None
+        token, kind, length = _UP.unpack_from(self._buffer)
+        known = self._check(token, kind, length)
+        end = _UP.size + length
+        if len(self._buffer) < end:
+            return None
+        payload = bytes(self._buffer[_UP.size : end])
+        del self._buffer[:end]
+        if self._turn is not _RUNNING:
+            self._turn = _START if known is Kind.HELLO else _RUNNING
+        return Frame(known, payload)
 
     def _check(self, token: bytes, kind: bytes, length: int) -> Kind:
-        # The agent greets, or says that it cannot start, before it has the token: no code of the program's
-        # has run by then, so nobody else could say it.
-        early = not self._greeted or (kind == Kind.FAILED.value and not self._started)
-        expected = _NO_TOKEN if early else self._token
-        if not hmac.compare_digest(token, expected):
+        # Until the program starts the agent has no token: nobody else is there who could speak for it.
+        if not hmac.compare_digest(token, self._token if self._turn is _RUNNING else _NO_TOKEN):
             raise ProtocolViolation("a frame came without the run's token")
         try:
             known = Kind(kind)
         except ValueError:
             raise ProtocolViolation("a frame of an unknown kind came") from None
-        if (known is Kind.HELLO) is self._greeted:
+        if known not in self._turn:
             raise ProtocolViolation("a frame came out of turn")
         if length > MAX_PAYLOAD:
             raise ProtocolViolation("a frame came that is larger than any of the agent's")
@@ -267,7 +269,7 @@ def decode_done(payload: bytes) -> int:
 
 
 def decode_failed(payload: bytes) -> tuple[int, int]:
-    """Return which file, counted from 1, could not be written, and the error number.
+    """Return which file, counted from 1, could not be written (0: the program), and the error number.
 
     Raises:
         ProtocolViolation: It does not say.

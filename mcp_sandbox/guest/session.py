@@ -185,7 +185,6 @@ class _Session:
         self._sink = sink
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._reader = FrameReader(self._token)
-        self._frames: list[Frame] = []
 
     async def start(self, program: Program) -> None:
         """Send the program and wait until it runs."""
@@ -212,13 +211,12 @@ class _Session:
         answer = await self._next()
         if answer.kind is Kind.FAILED:
             number, error = decode_failed(answer.payload)
-            path = program.files[min(number, len(program.files)) - 1][0] if program.files else ""
+            files = ("the program", *(f"the file {path}" for path, _ in program.files))
             raise RequestRefused(
-                f"the file {path} could not be written in the sandbox: {os.strerror(error).lower()}.",
+                f"{files[min(number, len(program.files))]} could not be written in the sandbox: "
+                f"{os.strerror(error).lower()}.",
                 next_step="Choose a path that is free, and no more data than the scratch folder holds.",
             )
-        if answer.kind is not Kind.STARTED:
-            raise ProtocolViolation("the program was not started")
 
     async def kill(self) -> None:
         """Have the agent end the program now."""
@@ -272,10 +270,9 @@ class _Session:
             sink.write(frame.payload)
 
     async def _next(self) -> Frame:
-        while not self._frames:
-            self._frames = self._reader.feed(await self._sandbox.receive())
-            self._frames.reverse()
-        return self._frames.pop()
+        while (frame := self._reader.next_frame()) is None:
+            self._reader.feed(await self._sandbox.receive())
+        return frame
 
 
 def needs_seekable_source(program: Program) -> bool:

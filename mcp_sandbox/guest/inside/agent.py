@@ -143,9 +143,7 @@ class Agent:
     # ---- speaking with the host side
 
     def send(self, kind, payload):
-        frame = memoryview(UP.pack(self.token, kind, len(payload)) + payload)
-        while frame:
-            frame = frame[os.write(1, frame) :]
+        write_all(1, UP.pack(self.token, kind, len(payload)) + payload)
 
     def send_fields(self, kind, **fields):
         text = "".join("%s %s\n" % item for item in fields.items() if item[1] is not None)
@@ -204,24 +202,22 @@ class Agent:
                 os.makedirs(os.path.dirname(payload), exist_ok=True)
             self.receiving = os.open(payload, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         except OSError as error:
-            self.fail(error)
+            self.fail(error, len(self.given))
 
     def receive_data(self, data):
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(self.receiving, view) :]
+            write_all(self.receiving, data)
         except OSError as error:
-            self.fail(error)
+            self.fail(error, len(self.given))
 
     def close_received(self):
         if self.receiving is not None:
             os.close(self.receiving)
             self.receiving = None
 
-    def fail(self, error):
-        """Tell that the call cannot run as asked, and end: nothing ran."""
-        self.send_fields(b"f", file=len(self.given), errno=error.errno)
+    def fail(self, error, file):
+        """Tell which file, counted from 1, cannot be written (0: the program), and end: nothing ran."""
+        self.send_fields(b"f", file=file, errno=error.errno)
         os._exit(0)
 
     def spawn(self, argv):
@@ -259,33 +255,42 @@ class Agent:
             output.head_left = int(fields[b"head"])
             output.tail_size = int(fields[b"tail"])
         self.reap()
+        self.given = {path: identity(os.lstat(path)) for path in self.given}
         if fields[b"language"] == b"python":
             self.release(code, seekable=fields[b"seekable"] == b"1")
         else:
             self.dismiss()
             os.unlink(self.main)
+            self.announce()
             self.spawn([first_program("bash", "sh"), "-c", code])
-        self.given = {path: identity(os.lstat(path)) for path in self.given}
         # Only now: no process of the program ever held it.
         self.token = bytes.fromhex(fields[b"token"].decode())
         os.close(self.program_stdin)
         for output in self.outputs:
             os.close(output.program_end)
-        self.started = time.monotonic_ns()
         self.deadline = time.monotonic() + int(fields[b"deadline_ms"]) / 1000
-        self.send_fields(b"s")
         self.inputs = [i for i in self.inputs if i.write()]
+
+    def announce(self):
+        """Say that the program starts: the last word that needs no token, as none of its code has run yet."""
+        self.send_fields(b"s")
+        self.started = time.monotonic_ns()
 
     def release(self, code, seekable):
         """Let the waiting Python read its program, which from now on is also the file of that name.
 
         Where it has not come to open its program yet, it finds the file instead of the FIFO: just as good.
         """
-        file = os.open(self.main + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        with open(file, "wb") as new:
-            new.write(code)
-        os.rename(self.main + ".new", self.main)
-        self.given[os.fsencode(self.main)] = None
+        new = "." + os.urandom(8).hex()  # taken by nothing that was given
+        try:
+            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            write_all(file, code)
+        except OSError as error:
+            self.fail(error, file=0)
+        self.announce()
+        os.rename(new, self.main)
+        self.given[os.fsencode(self.main)] = identity(os.fstat(file))
+        os.close(file)
         if seekable or self.wait_status is not None:
             # Python seeks in a source that declares another encoding than UTF-8, which a FIFO refuses.
             self.dismiss()
@@ -529,6 +534,12 @@ def counter(path, key=None):
     except (OSError, ValueError, IndexError):
         pass
     return None
+
+
+def write_all(fd, data):
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def drain(fd):
