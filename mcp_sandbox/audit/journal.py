@@ -25,7 +25,7 @@ from mcp_sandbox.audit.record import (
     sha256,
 )
 from mcp_sandbox.audit.run_id import RunIds, name_of
-from mcp_sandbox.audit.schema import connect, set_up
+from mcp_sandbox.audit.schema import begin_writing, connect, set_up
 from mcp_sandbox.errors import AuditError
 
 if TYPE_CHECKING:
@@ -109,8 +109,12 @@ class Journal:
         # Files first: in the transaction they would make other servers wait.
         with self._folder.explained():
             self._keep_files(contents)
-        with self.writing(seconds) as (connection, chain):
-            self._append_closing(connection, chain, number, data, contents)
+        with self._taking_turns(seconds):
+            chain = self._chain
+            if chain is None:
+                raise self._not_open(number)
+            with self._transaction(chain, seconds) as connection:
+                self._append_closing(connection, chain, number, data, contents)
 
     def end(self, seconds: float) -> None:
         """Close what is still open, seal the chain and let go of everything; does nothing before `begin`."""
@@ -158,8 +162,8 @@ class Journal:
         contents: Sequence[Content],
     ) -> None:
         row = rows.find_run(connection, number)
-        if row is None or row.status != "open":
-            raise AuditError(f"The run {name_of(number)} is not open in the record.", next_step=_CHANGED)
+        if row is None or row.status != "open" or row.chain != chain.number:
+            raise self._not_open(number)
         record = {"run_id": name_of(number), "contents": contents_data(contents), **data}
         body = chain.append(connection, "closing", self.now(), record)
         # Again, now that nobody else writes: a prune may have removed a file meanwhile.
@@ -167,6 +171,12 @@ class Journal:
         rows.update_run(connection, rows.closed(row, chain.seq, body, record))
         rows.insert_contents(connection, number, contents)
         rows.insert_artifacts(connection, number, record)
+
+    def _not_open(self, number: int) -> AuditError:
+        return AuditError(
+            f"The run {name_of(number)} is not open in the record {self._folder.path}: its chain has ended.",
+            next_step=f"`mcp-sandbox runs show {name_of(number)}` tells how it was closed.",
+        )
 
     def _close_left_open(
         self, connection: sqlite3.Connection, chain: Chain, code: str, message: str, **more: object
@@ -221,8 +231,8 @@ class Journal:
     @contextmanager
     def _transaction(self, chain: Chain, seconds: float) -> Iterator[sqlite3.Connection]:
         """One transaction that appends to `chain`; a failure leaves the store and `chain` as they were."""
-        connection = self._connected(seconds)
-        connection.execute("BEGIN IMMEDIATE")
+        connection = self._connected()
+        begin_writing(connection, seconds)
         before = chain.end
         try:
             self._expect_own_end(connection, chain)
@@ -257,17 +267,16 @@ class Journal:
             next_step=_CHANGED,
         )
 
-    def _connected(self, seconds: float) -> sqlite3.Connection:
+    def _connected(self) -> sqlite3.Connection:
         """Return a connection to the file that is there now, not to one that was deleted meanwhile."""
         if self._connection is None:
-            self._connection = connect(self._folder.database, busy_seconds=seconds)
+            self._connection = connect(self._folder.database)
             self._file = self._folder.database_file()
         elif self._folder.database_file() != self._file:
             self._let_go()
             raise AuditError(
                 f"The run record in {self._folder.path} was removed or replaced.", next_step=_CHANGED
             )
-        self._connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
         return self._connection
 
     def _disconnect(self) -> None:
@@ -283,13 +292,13 @@ class Journal:
             return self._chain
         try:
             self._folder.prepare()
-            connection = self._connected(seconds)
+            connection = self._connected()
             set_up(self._folder, connection)
             server = secrets.token_hex(8)
             self._bury_the_dead(connection, server, seconds)
             # The lease before the record: a chain that is in the store and has no lease is dead.
             self._lease = leases.take(self._folder.leases / server)
-            self._chain = self._write_genesis(connection, server)
+            self._chain = self._write_genesis(connection, server, seconds)
         except BaseException:
             if self._lease:
                 self._lease.remove()
@@ -297,9 +306,9 @@ class Journal:
             raise
         return self._chain
 
-    def _write_genesis(self, connection: sqlite3.Connection, server: str) -> Chain:
+    def _write_genesis(self, connection: sqlite3.Connection, server: str, seconds: float) -> Chain:
         """Begin a chain whose first record names the ends of the others: none of them can then go missing."""
-        connection.execute("BEGIN IMMEDIATE")
+        begin_writing(connection, seconds)
         try:
             others = connection.execute(
                 "SELECT server, last_seq, head FROM chains WHERE followed = 0 ORDER BY id"

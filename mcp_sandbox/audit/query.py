@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from mcp_sandbox.audit.folder import Folder
 
-BUSY_SECONDS = 5.0
-"""How long a reader waits where it must (rarely: readers and writers do not block each other), in seconds."""
-
 Stream = Literal["stdout", "stderr"]
 
 SHORTEST_SEARCH = 3
@@ -310,7 +307,7 @@ def reading(folder: Folder) -> Iterator[Reader]:
     """
     with folder.explained("read"):
         folder.check()
-        connection = connect(folder.database, busy_seconds=BUSY_SECONDS, immutable=folder.is_archive())
+        connection = connect(folder.database, immutable=folder.is_archive())
         try:
             set_up(folder, connection)
             # A flipped bit may make a text that is not UTF-8: it must be read all the same, to be told of.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import sqlite3
+import time
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.errors import AuditError
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mcp_sandbox.audit.folder import Folder
+
+BUSY_SECONDS = 5.0
+"""How long SQLite waits for what others hold only for moments (a migration, a recovery), in seconds."""
 
 OLDEST_SQLITE = (3, 37, 0)
 """First with STRICT tables."""
@@ -98,8 +103,8 @@ MIGRATIONS: tuple[str, ...] = (_FIRST,)
 """Script N turns version N into version N + 1. Never change one that was released: append."""
 
 
-def connect(path: Path, *, busy_seconds: float, immutable: bool = False) -> sqlite3.Connection:
-    """Open the database for reading and writing; it waits `busy_seconds` for another writer, then gives up.
+def connect(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    """Open the database for reading and writing.
 
     `immutable` reads a database at rest without the files that SQLite else keeps beside it.
 
@@ -116,7 +121,7 @@ def connect(path: Path, *, busy_seconds: float, immutable: bool = False) -> sqli
     connection = sqlite3.connect(
         path.absolute().as_uri() + ("?immutable=1" if immutable else "?mode=rw"),
         uri=True,
-        timeout=busy_seconds,
+        timeout=BUSY_SECONDS,
         isolation_level=None,  # transactions are begun and ended here, never by the module
         check_same_thread=False,  # one at a time, but not always the same worker thread
     )
@@ -129,6 +134,31 @@ def connect(path: Path, *, busy_seconds: float, immutable: bool = False) -> sqli
         connection.close()
         raise
     return connection
+
+
+def begin_writing(connection: sqlite3.Connection, seconds: float) -> None:
+    """Begin a transaction as the only writer, waiting `seconds` for the others.
+
+    SQLite's own wait looks again ever more rarely, and starves where several servers write without a pause.
+    Here all who wait have the same chance, every 2 ms or so.
+
+    Raises:
+        sqlite3.OperationalError: Others kept it busy, or it cannot be written.
+    """
+    deadline = time.monotonic() + seconds
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.001, 0.003))  # noqa: S311 - chance, not secrecy
+            else:
+                return
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
 
 def set_up(folder: Folder, connection: sqlite3.Connection) -> None:

@@ -19,7 +19,7 @@ from mcp_sandbox.audit.journal import Journal
 from mcp_sandbox.audit.query import reading
 from mcp_sandbox.audit.record import Content, Opening, as_bytes, canonical
 from mcp_sandbox.audit.run_id import RunIds, name_of
-from mcp_sandbox.errors import AuditError, SandboxError
+from mcp_sandbox.errors import AuditError, Busy, RequestRefused, SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -254,6 +254,7 @@ def _outcome(entry: Entry, raised: BaseException | None) -> tuple[str, dict[str,
         if entry.result is None:
             error = {"code": SandboxError.code, "message": "The run ended without a result."}
     elif isinstance(raised, SandboxError):
+        status = "refused" if isinstance(raised, RequestRefused | Busy) else "error"
         error = {"code": raised.code, "message": raised.message}
     elif isinstance(raised, Exception):
         # Its text may hold anything, a secret too; its type is ours to tell.

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from mcp_sandbox.audit.store import AuditStore, Unrecorded
-from mcp_sandbox.errors import EngineUnreachable, RequestRefused
+from mcp_sandbox.errors import Busy, EngineUnreachable, RequestRefused, SandboxError
 from mcp_sandbox.model import Artifact, Client, ExecutionResult
 
 if TYPE_CHECKING:
@@ -63,6 +63,16 @@ async def test_a_failure_is_recorded_by_its_code_and_still_raised(
         async with store.entry(opening):
             raise EngineUnreachable("Nothing answers at tcp://engine.")
     assert runs(folder) == [("error", "engine_unreachable", None)]
+
+
+@pytest.mark.parametrize("error", [RequestRefused("No."), Busy("64 calls wait already.")])
+async def test_a_refusal_inside_the_scope_is_recorded_as_one(
+    store: AuditStore, folder: Path, opening: Opening, error: SandboxError
+):
+    with pytest.raises(type(error)):
+        async with store.entry(opening):
+            raise error
+    assert runs(folder) == [("refused", error.code, None)]
 
 
 async def test_an_unknown_failure_is_recorded_without_its_text(
