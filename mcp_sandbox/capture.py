@@ -72,6 +72,15 @@ class Capture:
         """Bytes between head and tail that nobody kept."""
         return self.total - len(self._head) - len(self._tail)
 
+    def since(self, offset: int) -> Capture:
+        """Return what there is from this byte of the stream on."""
+        rest = Capture(self._head_bytes, self._tail_bytes)
+        tail_start = self.total - len(self._tail)
+        rest._head = self._head[offset:]
+        rest._tail = self._tail[max(0, offset - tail_start) :]
+        rest.total = max(0, self.total - offset)
+        return rest
+
     def kept(self) -> bytes:
         """Return all that was kept, a marker line where bytes are missing."""
         gap = _marker(self.missing).encode() if self.missing else b""

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 Language = Literal["python", "shell"]
 
-Status = Literal["exited", "timed_out", "out_of_memory", "cancelled", "lost"]
+Status = Literal["exited", "timed_out", "out_of_memory", "cancelled", "lost", "running"]
 """How a run ended. `exited` with any code is the program's own end; `lost` means that the sandbox ended
-without a word that could be trusted."""
+without a word that could be trusted; `running` that it has not ended."""
 
 
 class Value(BaseModel):

@@ -82,6 +82,11 @@ class Stop:
         self.requested = False
         self._scope: anyio.CancelScope | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether the program has started, so that there is something to stop in order."""
+        return self._scope is not None
+
     def request(self) -> None:
         """End the run now, or as soon as it has started."""
         self.requested = True

@@ -17,22 +17,22 @@ from mcp.server.stdio import stdio_server
 from mcp_sandbox import __version__
 from mcp_sandbox.app import running
 from mcp_sandbox.server.describe import instructions
+from mcp_sandbox.server.flight import Flights
 from mcp_sandbox.server.tools import make_tools
 from mcp_sandbox.server.wire import Wire
 
 if TYPE_CHECKING:
     from mcp_sandbox.config.policy import Configuration
-    from mcp_sandbox.executor import Executor
 
 
-def create_server(executor: Executor) -> MCPServer:
+def create_server(flights: Flights) -> MCPServer:
     """Return the server whose tools run under the executor's policy."""
     return MCPServer(
         "mcp-sandbox",
         title="MCP Sandbox",
         version=__version__,
-        instructions=instructions(executor.policy),
-        tools=make_tools(executor),
+        instructions=instructions(flights.executor.policy),
+        tools=make_tools(flights),
         log_level="WARNING",
     )
 
@@ -40,8 +40,13 @@ def create_server(executor: Executor) -> MCPServer:
 async def serve_stdio(configuration: Configuration) -> int:
     """Serve one client over stdin and stdout; return the exit status, 128 + N after signal N."""
     wire = Wire()
-    async with running(configuration, os.environ, origin="mcp") as executor, anyio.create_task_group() as tasks:
-        server = create_server(executor)._lowlevel_server  # noqa: SLF001  # `run` takes no streams of one's own
+    async with (
+        running(configuration, os.environ, origin="mcp") as executor,
+        Flights(executor, reply_within_seconds=configuration.server.reply_within_seconds) as flights,
+        anyio.create_task_group() as tasks,
+    ):
+        # Private, because `MCPServer.run` takes no streams of one's own.
+        server = create_server(flights)._lowlevel_server
         tasks.start_soon(wire.watch)
         async with stdio_server(stdin=wire, stdout=wire) as (messages_in, messages_out):  # type: ignore[arg-type]  # it iterates the one and calls write and flush of the other
             await server.run(messages_in, messages_out, server.create_initialization_options())

@@ -42,7 +42,8 @@ def instructions(policy: Policy) -> str:
     """Return what the server as a whole says of itself."""
     return (
         "Runs Python and shell programs, each call in a fresh, locked-down container without network that is "
-        "thrown away afterwards. Use it to compute, to check, and to read the person's files. " + _files(policy)
+        "thrown away afterwards. Use it to compute, to check, and to read the person's files. "
+        + _files(policy)
     )
 
 

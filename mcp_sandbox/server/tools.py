@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+import anyio
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -15,6 +16,7 @@ from mcp_sandbox.errors import RequestRefused, SandboxError
 from mcp_sandbox.model import Client, ExecutionRequest, ExecutionResult, Language
 from mcp_sandbox.plan import MIN_TIMEOUT_SECONDS
 from mcp_sandbox.server.describe import describe
+from mcp_sandbox.server.flight import Flight, Flights, Offsets
 from mcp_sandbox.server.render import as_text
 
 if TYPE_CHECKING:
@@ -23,100 +25,145 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
 
     from mcp_sandbox.config.policy import Policy
-    from mcp_sandbox.executor import Executor
+
+HEARTBEAT_SECONDS = 5.0
+"""Time between two signs of life to the client."""
+CANCEL_SECONDS = 10.0
+"""Longest wait for a cancelled run to end."""
 
 _log = logging.getLogger(__name__)
 
 
-class SandboxTool(Tool):
+class StrictTool(Tool):
     """A tool that checks its own arguments and words its own errors.
 
     The SDK's way drops unknown arguments without a word and shows the model pydantic's text.
     """
 
-    executor: Any = Field(exclude=True)
-    language: Language = Field(exclude=True)
+    flights: Any = Field(exclude=True)
     arguments: type[BaseModel] = Field(exclude=True)
+    handle: Any = Field(exclude=True)
+    """`async (flights, arguments, context) -> ExecutionResult`"""
 
     @property
-    def output_schema(self) -> dict[str, Any]:  # type: ignore[override]  # a cached property there, constant here
+    def output_schema(self) -> dict[str, Any]:  # type: ignore[override]  # a cached property there
         """The result's schema, flat."""
         return flat_schema(ExecutionResult)
 
-    async def run(self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False) -> Any:
+    async def run(
+        self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
+    ) -> Any:
         """Run one call and answer it; whatever fails, the answer is a result that says what to do."""
-        executor: Executor = self.executor
+        flights: Flights = self.flights
         try:
             try:
-                request = self._request(arguments, _client(context))
-            except RequestRefused as refusal:
-                await executor.record.refused({"tool": self.name, "arguments": arguments}, refusal)
-                raise
-            return answer(await executor.execute(request))
+                checked = self.arguments.model_validate(arguments)
+            except ValidationError as error:
+                refusal = RequestRefused(in_words(error, self.arguments))
+                await flights.executor.record.refused({"tool": self.name, "arguments": arguments}, refusal)
+                raise refusal from None
+            return answer(await self.handle(flights, checked, context))
         except SandboxError as error:
             return failure(error)
         except Exception:
             _log.exception("a call of %s failed", self.name)
-            return failure(SandboxError("the server met an error of its own; nothing is known of the program."))
+            return failure(
+                SandboxError("the server met an error of its own; nothing is known of the program.")
+            )
 
-    def _request(self, arguments: Mapping[str, Any], client: Client) -> ExecutionRequest:
-        try:
-            checked = self.arguments.model_validate(arguments)
-        except ValidationError as error:
-            raise RequestRefused(in_words(error, self.arguments)) from None
-        values = checked.model_dump()
-        return ExecutionRequest(
-            language=self.language,
-            code=values.pop(_SOURCE[self.language]),
-            timeout_seconds=values.pop("timeout_seconds"),
-            client=client,
-        )
+
+def make_tools(flights: Flights) -> list[Tool]:
+    """Return the tools under one policy."""
+    return [
+        _execute_tool(flights, "python"),
+        _execute_tool(flights, "shell"),
+        _run_tool(flights, "get_run", "Get a run", GetRun, _get_run, read_only=True),
+        _run_tool(flights, "cancel_run", "Cancel a run", CancelRun, _cancel_run, read_only=False),
+    ]
 
 
 _SOURCE = {"python": "code", "shell": "command"}
 _TITLE = {"python": "Run Python", "shell": "Run a shell command"}
 
 
-def make_tools(executor: Executor) -> list[Tool]:
-    """Return the tools under one policy."""
-    return [_tool(executor, "python"), _tool(executor, "shell")]
-
-
-def _tool(executor: Executor, language: Language) -> SandboxTool:
-    arguments = _arguments(language, executor.policy)
-
-    def never_called() -> None:
-        """Stand where the SDK wants a function: `SandboxTool.run` answers."""
-
-    never_called.__name__ = f"execute_{language}"
-    shape = Tool.from_function(never_called, structured_output=False)
-    return SandboxTool(
-        fn=never_called,
-        name=f"execute_{language}",
-        title=_TITLE[language],
-        description=describe(language, executor.policy),
-        parameters=flat_schema(arguments),
-        fn_metadata=shape.fn_metadata,
-        is_async=True,
-        annotations=ToolAnnotations(
+def _execute_tool(flights: Flights, language: Language) -> StrictTool:
+    policy = flights.executor.policy
+    return _tool(
+        flights,
+        f"execute_{language}",
+        _TITLE[language],
+        describe(language, policy),
+        _execute_arguments(language, policy),
+        partial(_execute, language),
+        # Not read-only: it runs a program. Not destructive, not open-world: nothing outside can be reached or
+        # changed. Not idempotent: a program may use the time or chance.
+        ToolAnnotations(
             title=_TITLE[language],
-            # Not read-only: it runs a program. Not destructive, not open-world: nothing outside can be reached or
-            # changed. Not idempotent: a program may use the time or chance.
             read_only_hint=False,
             destructive_hint=False,
             idempotent_hint=False,
             open_world_hint=False,
         ),
-        executor=executor,
-        language=language,
-        arguments=arguments,
     )
 
 
-def _arguments(language: Language, policy: Policy) -> type[BaseModel]:
+def _run_tool(
+    flights: Flights, name: str, title: str, arguments: type[BaseModel], handle: Any, *, read_only: bool
+) -> StrictTool:
+    return _tool(
+        flights,
+        name,
+        title,
+        (arguments.__doc__ or "").strip(),
+        arguments,
+        handle,
+        ToolAnnotations(
+            title=title,
+            read_only_hint=read_only,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _tool(
+    flights: Flights,
+    name: str,
+    title: str,
+    description: str,
+    arguments: type[BaseModel],
+    handle: Any,
+    annotations: ToolAnnotations,
+) -> StrictTool:
+    async def never_called() -> None:
+        """Stand where the SDK wants a function: `StrictTool.run` answers."""
+
+    shape = Tool.from_function(never_called, name=name, structured_output=False)
+    return StrictTool(
+        fn=never_called,
+        name=name,
+        title=title,
+        description=description,
+        parameters=flat_schema(arguments),
+        fn_metadata=shape.fn_metadata,
+        is_async=True,
+        annotations=annotations,
+        flights=flights,
+        arguments=arguments,
+        handle=handle,
+    )
+
+
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _execute_arguments(language: Language, policy: Policy) -> type[BaseModel]:
     source = Annotated[
         str,
-        Field(description="Source text of the program." if language == "python" else "Command, as typed in a shell."),
+        Field(
+            description="Source text of the program." if language == "python" else "Command, as in a shell."
+        ),
     ]
     timeout = Annotated[
         float,
@@ -127,11 +174,82 @@ def _arguments(language: Language, policy: Policy) -> type[BaseModel]:
             default=policy.timeout_seconds,
         ),
     ]
-    return create_model(
-        f"execute_{language}_arguments",
-        __config__=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False),
-        **{_SOURCE[language]: source, "timeout_seconds": timeout},  # type: ignore[call-overload]  # names are data
+    fields: dict[str, Any] = {_SOURCE[language]: source, "timeout_seconds": timeout}
+    return create_model(f"execute_{language}_arguments", __config__=_STRICT, **fields)
+
+
+class GetRun(BaseModel):
+    """Wait for a run that an earlier call left going, and return its result or what is new of its output."""
+
+    model_config = _STRICT
+
+    run_id: Annotated[str, Field(description="The run, as an earlier result names it.", max_length=64)]
+    wait_seconds: Annotated[float, Field(description="How long to wait for its end.", ge=0, le=3600)] = 0.0
+    stdout_from: Annotated[int, Field(description="Bytes of stdout that you have already.", ge=0)] = 0
+    stderr_from: Annotated[int, Field(description="Bytes of stderr that you have already.", ge=0)] = 0
+
+
+class CancelRun(BaseModel):
+    """Stop a run that goes on; returns its result with all output up to then."""
+
+    model_config = _STRICT
+
+    run_id: Annotated[str, Field(description="The run, as an earlier result names it.", max_length=64)]
+
+
+async def _execute(
+    language: Language, flights: Flights, arguments: Any, context: Context[Any, Any]
+) -> ExecutionResult:
+    flight = flights.begin(
+        ExecutionRequest(
+            language=language,
+            code=getattr(arguments, _SOURCE[language]),
+            timeout_seconds=arguments.timeout_seconds,
+            client=_client(context),
+        )
     )
+    try:
+        await wait_with_progress(flight, flights.reply_within_seconds, context)
+    except anyio.get_cancelled_exc_class():
+        flight.stop()  # who cancels the call wants nothing of the run
+        raise
+    return flight.so_far(flights.executor.policy.reply_limit)
+
+
+async def _get_run(flights: Flights, arguments: GetRun, context: Context[Any, Any]) -> ExecutionResult:
+    flight = _find(flights, arguments.run_id)
+    seconds = min(arguments.wait_seconds, flights.reply_within_seconds)
+    await wait_with_progress(flight, seconds, context)
+    offsets = Offsets(arguments.stdout_from, arguments.stderr_from)
+    return flight.so_far(flights.executor.policy.reply_limit, offsets)
+
+
+async def _cancel_run(flights: Flights, arguments: CancelRun, context: Context[Any, Any]) -> ExecutionResult:
+    flight = _find(flights, arguments.run_id)
+    flight.stop()
+    await wait_with_progress(flight, CANCEL_SECONDS, context)
+    return flight.so_far(flights.executor.policy.reply_limit)
+
+
+def _find(flights: Flights, run_id: str) -> Flight:
+    flight = flights.find(run_id)
+    if flight is None:
+        raise RequestRefused(
+            "no run of that name goes on here, or ended lately.",
+            next_step="Runs end with their server; `mcp-sandbox runs show` has the record of every run.",
+        )
+    return flight
+
+
+async def wait_with_progress(flight: Flight, seconds: float, context: Context[Any, Any]) -> None:
+    """Wait for a run's end, so long at most, and tell the client meanwhile that it goes on."""
+    give_up = anyio.current_time() + seconds
+    while not flight.ended.is_set() and (left := give_up - anyio.current_time()) > 0:
+        with anyio.move_on_after(min(left, HEARTBEAT_SECONDS)):
+            await flight.ended.wait()
+            return
+        elapsed = anyio.current_time() - flight.began
+        await context.report_progress(elapsed, None, f"running for {elapsed:.0f} s")
 
 
 def answer(result: ExecutionResult) -> CallToolResult:
@@ -209,4 +327,6 @@ def _client(context: Context[Any, Any]) -> Client:
         return Client()
     if parameters is None:
         return Client()
-    return Client(name=clean(parameters.client_info.name)[:100], version=clean(parameters.client_info.version)[:100])
+    return Client(
+        name=clean(parameters.client_info.name)[:100], version=clean(parameters.client_info.version)[:100]
+    )

@@ -70,7 +70,9 @@ class Wire:
     async def _watch_output(self) -> None:
         kind = os.fstat(self._output).st_mode
         if stat.S_ISFIFO(kind):
-            await anyio.wait_readable(self._output)  # a pipe's write end becomes "readable" by its error alone
+            await anyio.wait_readable(
+                self._output
+            )  # a pipe's write end becomes "readable" by its error alone
         elif stat.S_ISSOCK(kind):
             await self._socket_closed()
         else:
