@@ -175,12 +175,15 @@ async def _run(session: _Session, program: Program, stop: Stop) -> Report:
             return Report(await session.listen(), False)
         deadline_passed = True
         with anyio.move_on_after(LAST_WORDS_SECONDS):
-            await session.kill()
+            with suppress(
+                anyio.BrokenResourceError
+            ):  # it ended by itself just now: its account is on the way
+                await session.kill()
             return Report(await session.listen(), True)
         return Report(None, True, "the agent did not answer after the deadline")
     except ProtocolViolation as violation:
         return Report(None, deadline_passed, f"{violation}; nothing after that was believed")
-    except (anyio.EndOfStream, anyio.BrokenResourceError):
+    except anyio.EndOfStream:
         return Report(None, deadline_passed, "the sandbox ended without a word")
 
 
@@ -193,6 +196,21 @@ class _Session:
 
     async def start(self, program: Program) -> None:
         """Send the program and wait until it runs."""
+        with suppress(anyio.BrokenResourceError):  # it gave up before it had all: its reason is on the way
+            await self._send(program)
+        hello = await self._next()
+        decode_hello(hello.payload)
+        answer = await self._next()
+        if answer.kind is Kind.FAILED:
+            number, error = decode_failed(answer.payload)
+            files = ("the program", *(f"the file {path}" for path, _ in program.files))
+            raise RequestRefused(
+                f"{files[min(number, len(program.files))]} could not be written in the sandbox: "
+                f"{os.strerror(error).lower()}.",
+                next_step="Choose a path that is free, and no more data than the scratch folder holds.",
+            )
+
+    async def _send(self, program: Program) -> None:
         for path, content in program.files:
             await self._sandbox.send(encode_file(path))
             for start in range(0, len(content), SEND_BYTES):
@@ -211,17 +229,6 @@ class _Session:
                 artifacts=program.artifacts,
             )
         )
-        hello = await self._next()
-        decode_hello(hello.payload)
-        answer = await self._next()
-        if answer.kind is Kind.FAILED:
-            number, error = decode_failed(answer.payload)
-            files = ("the program", *(f"the file {path}" for path, _ in program.files))
-            raise RequestRefused(
-                f"{files[min(number, len(program.files))]} could not be written in the sandbox: "
-                f"{os.strerror(error).lower()}.",
-                next_step="Choose a path that is free, and no more data than the scratch folder holds.",
-            )
 
     async def kill(self) -> None:
         """Have the agent end the program now."""

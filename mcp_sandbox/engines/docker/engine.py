@@ -21,7 +21,7 @@ from mcp_sandbox.errors import EngineError, EngineUnreachable, EngineUnsafe, Ima
 from mcp_sandbox.sandbox import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
     from types import TracebackType
 
     from docker import APIClient
@@ -90,7 +90,7 @@ class DockerEngine:
             if launch.asked_for:
                 self._background.start_soon(self._remove, launch)
 
-    def in_background(self, function: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
         """Run something beside, for as long as the engine is not left, and 1.5 s more at most."""
         self._background.start_soon(function, *arguments)
 

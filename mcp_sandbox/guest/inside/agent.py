@@ -127,10 +127,10 @@ class Agent:
         self.wait_status = None
         self.started = 0
         self.deadline = None
-        self.waiting_file = None
+        self.waiting_file = -1
         self.links = {}
         self.given = {}
-        self.receiving = None
+        self.receiving = -1
         self.woken, wake = os.pipe()
         for fd in (self.woken, wake):
             os.set_blocking(fd, False)
@@ -165,7 +165,7 @@ class Agent:
             del self.inbox[: DOWN.size + length]
             if kind == b"F" and not self.started:
                 self.receive_file(payload)
-            elif kind == b"D" and self.receiving is not None:
+            elif kind == b"D" and self.receiving >= 0:
                 self.receive_data(payload)
             elif kind == b"R" and not self.started:
                 self.start(payload)
@@ -211,9 +211,9 @@ class Agent:
             self.fail(error, len(self.given))
 
     def close_received(self):
-        if self.receiving is not None:
+        if self.receiving >= 0:
             os.close(self.receiving)
-            self.receiving = None
+            self.receiving = -1
 
     def fail(self, error, file):
         """Tell which file, counted from 1, cannot be written (0: the program), and end: nothing ran."""
