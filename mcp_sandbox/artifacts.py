@@ -10,13 +10,16 @@ import hashlib
 import mimetypes
 import shutil
 import unicodedata
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
+from mcp_sandbox.audit.record import Content
 from mcp_sandbox.capture import clean
 from mcp_sandbox.model import Artifact, SkippedArtifact
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _WHY = {
@@ -36,14 +39,6 @@ _WHY = {
 """What is said of a file that stays behind, by the reason's short name."""
 
 
-class Staged(NamedTuple):
-    """A file that came out whole, waiting under a name of ours to be kept."""
-
-    file: Path
-    sha256: str
-    size: int
-
-
 class ArtifactCollector:
     """Takes the files of one run into a folder of its own."""
 
@@ -54,7 +49,8 @@ class ArtifactCollector:
         self._current: _Incoming | None = None
         self.artifacts: list[Artifact] = []
         self.skipped: list[SkippedArtifact] = []
-        self.staged: list[Staged] = []
+        self.contents: list[Content] = []
+        """The same files as the record keeps them: bytes on disk by role and hash."""
 
     def begin(self, path: bytes, size: int) -> None:
         """Take a file's path and size; see `ArtifactSink.begin`."""
@@ -67,7 +63,7 @@ class ArtifactCollector:
         else:
             self._seen.add(key)
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._current = _Incoming(name, size, self._folder / str(len(self.staged)))
+            self._current = _Incoming(name, size, self._folder / str(len(self.contents)))
             if not size:
                 self._end()
 
@@ -102,7 +98,9 @@ class ArtifactCollector:
             self._skip(incoming.name.encode(), "incomplete")
             return
         digest = incoming.hash.hexdigest()
-        self.staged.append(Staged(incoming.target, digest, incoming.size))
+        self.contents.append(
+            Content(f"artifact:{incoming.name}", b"", digest, incoming.target, incoming.size)
+        )
         self.artifacts.append(
             Artifact(
                 path=incoming.name,
@@ -116,6 +114,19 @@ class ArtifactCollector:
     def _skip(self, path: bytes, reason: str) -> None:
         shown = clean(path.decode("utf-8", "replace")).replace("\n", "␊").replace("\t", "␉")
         self.skipped.append(SkippedArtifact(path=shown[:200], reason=_WHY.get(reason, reason)))
+
+
+@contextmanager
+def collecting(run_id: str, folder: Path | None) -> Iterator[ArtifactCollector | None]:
+    """Yield a collector that writes into this folder, which is gone afterwards; None where there is none."""
+    if folder is None:
+        yield None
+        return
+    collector = ArtifactCollector(run_id, folder)
+    try:
+        yield collector
+    finally:
+        collector.discard()
 
 
 class _Incoming:

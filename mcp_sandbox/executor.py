@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from mcp_sandbox.artifacts import collecting
 from mcp_sandbox.audit.record import Opening
-from mcp_sandbox.capture import Capture, share
+from mcp_sandbox.capture import Capture, clean, share
 from mcp_sandbox.errors import Busy
 from mcp_sandbox.guest.session import Stop, run_program
 from mcp_sandbox.hints import hint_for
@@ -24,6 +25,7 @@ from mcp_sandbox.sandbox import Ending
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from mcp_sandbox.artifacts import ArtifactCollector
     from mcp_sandbox.audit.record import Origin
     from mcp_sandbox.audit.store import Recorder
     from mcp_sandbox.config.policy import Configuration, Policy
@@ -69,17 +71,25 @@ class Executor:
             run.run_id = entry.run_id
             planned = plan(request, self.policy)
             streams = run.streams = Streams(planned.program, run.watcher)
-            async with self._slot(), self._engine.launch(planned.spec) as sandbox:
-                entry.note(sandbox=sandbox.name)
-                report = await run_program(sandbox, planned.program, streams, stop=run.stop)
-                ending = Ending() if report.end else await sandbox.ending()
-                diagnostics = sandbox.diagnostics
-            if report.lost_because:
-                entry.note(
-                    lost_because=report.lost_because, diagnostics=diagnostics.decode("utf-8", "replace")
+            with collecting(entry.run_id, self.record.staging(entry.run_id)) as files:
+                async with self._slot(), self._engine.launch(planned.spec) as sandbox:
+                    entry.note(sandbox=sandbox.name)
+                    report = await run_program(sandbox, planned.program, streams, files, run.stop)
+                    ending = Ending() if report.end else await sandbox.ending()
+                    diagnostics = sandbox.diagnostics
+                await self.record.adopt(files.contents if files else ())
+                result = settle(run, planned, report, ending, files, self.policy)
+                if report.lost_because:
+                    entry.note(
+                        lost_because=report.lost_because,
+                        diagnostics=clean(diagnostics.decode("utf-8", "replace")),
+                    )
+                entry.finish(
+                    result,
+                    stdout=streams.stdout.kept(),
+                    stderr=streams.stderr.kept(),
+                    artifacts=files.contents if files else (),
                 )
-            result = settle(run, planned, report, ending, self.policy)
-            entry.finish(result, stdout=streams.stdout.kept(), stderr=streams.stderr.kept())
             return result
 
     @asynccontextmanager
@@ -124,7 +134,14 @@ class Streams:
             self._watcher.write_tail(stream, data)
 
 
-def settle(run: Run, planned: Plan, report: Report, ending: Ending, policy: Policy) -> ExecutionResult:
+def settle(
+    run: Run,
+    planned: Plan,
+    report: Report,
+    ending: Ending,
+    files: ArtifactCollector | None,
+    policy: Policy,
+) -> ExecutionResult:
     """Return the one consistent account of a run."""
     streams = run.streams or Streams(planned.program, None)
     end = report.end
@@ -149,6 +166,8 @@ def settle(run: Run, planned: Plan, report: Report, ending: Ending, policy: Poli
         duration_ms=end.duration_ns // 1_000_000 if end else None,
         cpu_ms=end.cpu_us // 1000 if end else None,
         peak_memory_bytes=end.peak_bytes if end else None,
+        artifacts=tuple(files.artifacts) if files else (),
+        artifacts_skipped=tuple(files.skipped) if files else (),
         hint=hint_for(status, report, planned, policy, truncated=truncated),
     )
 

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_sandbox.errors import RequestRefused
-from mcp_sandbox.guest.protocol import agent_command
+from mcp_sandbox.guest.protocol import ArtifactLimits, agent_command
 from mcp_sandbox.guest.session import Program
 from mcp_sandbox.sandbox import Limits, Mount, SandboxSpec
 
@@ -78,6 +78,11 @@ def _program(request: ExecutionRequest, policy: Policy) -> Program:
         timeout_seconds=_timeout(request, policy),
         head_bytes=policy.output_limit - tail,
         tail_bytes=tail,
+        artifacts=ArtifactLimits(
+            files=policy.artifact_count,
+            each_bytes=policy.artifact_limit,
+            all_bytes=policy.artifact_total_limit,
+        ),
     )
 
 

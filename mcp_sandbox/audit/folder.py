@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Literal
 from mcp_sandbox.errors import AuditError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from mcp_sandbox.audit.record import Content
 
 _FREE_SPACE = "Free space on its disk, or name another folder under [audit] path in the configuration."
 _TRY_AGAIN = "Try again; if it lasts, look for a process that keeps the record locked (`fuser` names it)."
@@ -37,6 +39,7 @@ class Folder:
         self.database = path / "record.sqlite3"
         self.blobs = path / "blobs"
         self.leases = path / "leases"
+        self.staging = path / "staging"
         self.setup_lock = path / "setup.lock"
 
     def prepare(self) -> None:
@@ -99,14 +102,15 @@ class Folder:
         """Return where the content with this hash is kept."""
         return self.blobs / digest[:2] / digest
 
-    def keep(self, digest: str, data: bytes) -> None:
+    def keep(self, content: Content) -> None:
         """Write a content, whole or not at all, and on disk when this returns.
 
         Raises:
             OSError: It cannot be written.
         """
+        digest, data = content.sha256, content.data
         target = self.blob(digest)
-        if _is_file_of(target, len(data)):
+        if _is_file_of(target, content.size):
             return
         made = not target.parent.exists()
         target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -114,6 +118,11 @@ class Folder:
             _sync_folder(self.blobs)
         unfinished = target.parent / f".{digest[:8]}.{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}"
         try:
+            if content.file is not None:  # written and synced already: see `adopt`
+                os.link(content.file, unfinished, follow_symlinks=False)
+                unfinished.replace(target)
+                _sync_folder(target.parent)
+                return
             descriptor = os.open(
                 unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
             )
@@ -126,6 +135,22 @@ class Folder:
             unfinished.unlink(missing_ok=True)
             raise
         _sync_folder(target.parent)
+
+    def staged(self, run_id: str) -> Path:
+        """Return where the files that come out of a run are written before they are kept."""
+        return self.staging / run_id
+
+    def adopt(self, contents: Sequence[Content]) -> None:
+        """Put staged files on disk and among the contents, before the record names them: it may take long.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        for content in contents:
+            if content.file is not None:
+                content.file.chmod(0o600)
+                _sync_file(content.file)
+                self.keep(content)
 
     def read(self, digest: str) -> bytes:
         """Return a content.
@@ -216,6 +241,14 @@ def _is_file_of(path: Path, size: int) -> bool:
     except FileNotFoundError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_size == size
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -195,7 +195,7 @@ class Journal:
     def _keep_files(self, contents: Sequence[Content]) -> None:
         for content in contents:
             if not rows.is_inline(content):
-                self._folder.keep(content.sha256, content.data)
+                self._folder.keep(content)
 
     def _free_number(self, connection: sqlite3.Connection) -> int:
         """Return a number that no run has: two servers can draw the same one in the same millisecond."""

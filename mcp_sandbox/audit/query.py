@@ -12,7 +12,7 @@ from mcp_sandbox.audit import rows
 from mcp_sandbox.audit.record import RunStatus, as_text, read_body
 from mcp_sandbox.audit.run_id import RANDOM_BITS, first_at, name_of, range_of
 from mcp_sandbox.audit.schema import connect, set_up
-from mcp_sandbox.errors import RequestRefused
+from mcp_sandbox.errors import AuditError, RequestRefused
 from mcp_sandbox.model import ExecutionResult, Value
 
 if TYPE_CHECKING:
@@ -210,16 +210,13 @@ class Reader:
         row = rows.find_run(self.connection, number)
         assert row is not None  # noqa: S101 - found in the same snapshot
         (server,) = self.connection.execute("SELECT server FROM chains WHERE id = ?", (row.chain,)).fetchone()
-        policy = self.connection.execute(
-            "SELECT body FROM policies WHERE sha256 = ?", (row.policy,)
-        ).fetchone()
         sizes = self.connection.execute("SELECT role, size FROM contents WHERE run = ?", (number,)).fetchall()
         return RunRecord(
             summary=_summary(row),
             server=server,
-            opening=read_body(self.body(row.chain, row.opening)),
-            closing=None if row.closing is None else read_body(self.body(row.chain, row.closing)),
-            policy=json.loads(policy[0]) if policy else {},
+            opening=read_body(self.record(server, row.opening)),
+            closing=None if row.closing is None else read_body(self.record(server, row.closing)),
+            policy=self.policy(row.policy),
             code=as_text(self.content(number, "code") or b""),
             contents=dict(sizes),
         )
@@ -265,11 +262,32 @@ class Reader:
         digest, body = found
         return self._folder.read(digest) if body is None else cast("bytes", body)
 
-    def body(self, chain: int, seq: int) -> str:
-        """Return the text of a record."""
+    def policy(self, digest: str) -> dict[str, Any]:
+        """Return a policy by its hash; an empty one where a malformed call had none."""
+        found = self.connection.execute("SELECT body FROM policies WHERE sha256 = ?", (digest,)).fetchone()
+        return cast("dict[str, Any]", json.loads(found[0])) if found else {}
+
+    def places(self, number: int) -> tuple[int, int | None]:
+        """Return the numbers of a run's opening and closing record in their chain; None while it is open."""
+        row = rows.find_run(self.connection, number)
+        assert row is not None, "the caller resolved it in this snapshot"  # noqa: S101
+        return row.opening, row.closing
+
+    def record(self, server: str, seq: int) -> str:
+        """Return the text of a record.
+
+        Raises:
+            AuditError: It is gone.
+        """
         found = self.connection.execute(
-            "SELECT body FROM records WHERE chain = ? AND seq = ?", (chain, seq)
+            "SELECT body FROM records JOIN chains ON chains.id = records.chain WHERE server = ? AND seq = ?",
+            (server, seq),
         ).fetchone()
+        if found is None:
+            raise AuditError(
+                f"Record {seq} of {server} is gone from the run record in {self._folder.path}.",
+                next_step="Run `mcp-sandbox runs verify`.",
+            )
         return cast("str", found[0])
 
     def stats(self) -> Sequence[WorkspaceStats]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path  # noqa: TC003 - `Content` is made of it
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -62,11 +63,19 @@ class Content(NamedTuple):
     """What they are to the run: code, stdout, stderr, ..."""
     data: bytes
     sha256: str
+    file: Path | None = None
+    """Where they are on disk instead of in `data`, in the store's staging folder."""
+    file_bytes: int = 0
 
     @classmethod
     def of(cls, role: str, data: bytes) -> Content:
         """Return the content with its hash."""
         return cls(role, data, sha256(data))
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data) if self.file is None else self.file_bytes
 
 
 def canonical(value: object) -> str:
@@ -120,7 +129,7 @@ def opening_data(opening: Opening, policy: str) -> dict[str, object]:
 
 def contents_data(contents: Sequence[Content]) -> dict[str, object]:
     """Return what a record says of its contents."""
-    return {content.role: {"sha256": content.sha256, "bytes": len(content.data)} for content in contents}
+    return {content.role: {"sha256": content.sha256, "bytes": content.size} for content in contents}
 
 
 def body_of(kind: Kind, server: str, seq: int, previous: str, at: int, data: Mapping[str, object]) -> str:

@@ -140,7 +140,7 @@ def insert_contents(connection: sqlite3.Connection, number: int, contents: Seque
                 number,
                 content.role,
                 content.sha256,
-                len(content.data),
+                content.size,
                 content.data if is_inline(content) else None,
             ),
         )
@@ -157,7 +157,7 @@ def insert_artifacts(connection: sqlite3.Connection, number: int, data: Mapping[
 
 def is_inline(content: Content) -> bool:
     """Tell whether a content lives in the database; code always does, since searches read it."""
-    return content.role == "code" or len(content.data) <= INLINE_BYTES
+    return content.role == "code" or (content.file is None and content.size <= INLINE_BYTES)
 
 
 def searched_text(code: bytes) -> str:

@@ -34,8 +34,11 @@ T = TypeVar("T")
 OPENING_SECONDS = 5.0
 """How long a run waits for its opening record, in seconds; then it does not run."""
 
-CLOSING_SECONDS = 1.0
-"""How long a closing record may take, in seconds, also when the run was cancelled."""
+CLOSING_SECONDS = 5.0
+"""How long the closing record of a finished run may take, in seconds: its result waits for it."""
+
+CANCELLED_SECONDS = 1.0
+"""How long it may take where an exception ended the run, in seconds: a server that is to stop waits for it."""
 
 ARGUMENTS_BYTES = 256 * 1024
 """How much of a malformed call's arguments is kept, in bytes."""
@@ -57,10 +60,12 @@ class Entry:
         """
         self.facts.update(facts)
 
-    def finish(self, result: ExecutionResult, *, stdout: bytes, stderr: bytes) -> None:
-        """Set the result, and the streams as far as they were kept; written when the scope is left."""
+    def finish(
+        self, result: ExecutionResult, *, stdout: bytes, stderr: bytes, artifacts: Sequence[Content] = ()
+    ) -> None:
+        """Set the result, the streams as far as they were kept, and files; written when the scope is left."""
         self.result = result
-        self.contents = [Content.of("stdout", stdout), Content.of("stderr", stderr)]
+        self.contents = [Content.of("stdout", stdout), Content.of("stderr", stderr), *artifacts]
         # What the client was shown, where it is not the kept bytes themselves (cut, or made visible).
         for role, kept, shown in (("stdout", stdout, result.stdout), ("stderr", stderr, result.stderr)):
             if as_bytes(shown) != kept:
@@ -84,6 +89,18 @@ class Recorder(Protocol):
 
         Raises:
             AuditError: It cannot be written.
+        """
+        ...
+
+    def staging(self, run_id: str) -> Path | None:
+        """Return a folder, not made yet, for files of this run until `adopt`; None where none are kept."""
+        ...
+
+    async def adopt(self, artifacts: Sequence[Content]) -> None:
+        """Take staged files in, on disk when this returns; `Entry.finish` then names them.
+
+        Raises:
+            AuditError: They cannot be written.
         """
         ...
 
@@ -113,6 +130,20 @@ class AuditStore:
         # One writer per server, with a thread that nothing else can starve.
         self._writer = anyio.CapacityLimiter(1)
         self._readers = anyio.CapacityLimiter(2)
+        self._adopters = anyio.CapacityLimiter(2)
+
+    def staging(self, run_id: str) -> Path | None:
+        """Return a folder for files of this run; see `Recorder.staging`."""
+        return self._folder.staged(run_id)
+
+    async def adopt(self, artifacts: Sequence[Content]) -> None:
+        """Take staged files in; see `Recorder.adopt`."""
+
+        def blocking() -> None:
+            with self._folder.explained():
+                self._folder.adopt(artifacts)
+
+        await to_thread.run_sync(blocking, abandon_on_cancel=True, limiter=self._adopters)
 
     async def open(self) -> None:
         """Open the store now; see `Recorder.open`."""
@@ -120,7 +151,7 @@ class AuditStore:
 
     async def aclose(self) -> None:
         """Seal the chain; see `Recorder.aclose`."""
-        await self._write(CLOSING_SECONDS, self._journal.end)
+        await self._write(CANCELLED_SECONDS, self._journal.end)
 
     @asynccontextmanager
     async def entry(self, opening: Opening) -> AsyncIterator[Entry]:
@@ -208,7 +239,10 @@ class AuditStore:
             # Monotonic: the clock may be set while a program runs.
             "elapsed_ms": round((time.monotonic() - started) * 1000),
         }
-        await self._write(CLOSING_SECONDS, partial(self._journal.close_run, number, data, entry.contents))
+        await self._write(
+            CANCELLED_SECONDS if raised else CLOSING_SECONDS,
+            partial(self._journal.close_run, number, data, entry.contents),
+        )
 
     async def _write(self, seconds: float, write: Callable[[float], T]) -> T:
         """Run `write` in a worker thread, shielded from cancellation and bounded by `seconds`.
@@ -227,6 +261,13 @@ class Unrecorded:
 
     def __init__(self) -> None:
         self._ids = RunIds()
+
+    def staging(self, run_id: str) -> Path | None:
+        """Return None: no file is kept."""
+        return None
+
+    async def adopt(self, artifacts: Sequence[Content]) -> None:
+        """Do nothing."""
 
     async def open(self) -> None:
         """Do nothing."""
