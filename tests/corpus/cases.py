@@ -16,6 +16,11 @@ class Case:
     path: Path
     source: str
 
+    @property
+    def topic(self) -> str:
+        """The first word of the name."""
+        return self.name.partition("_")[0]
+
 
 def _load(path: Path) -> Case:
     # Not read_text: it would turn CR and CRLF, which are the point of some of them, into LF.

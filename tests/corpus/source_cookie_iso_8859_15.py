@@ -1,5 +1,0 @@
-# vim: set fileencoding=iso-8859-15 :
-print("ü 日本語 🐍", len("ü"), ascii("ü"))
-def f():
-    return "ü" + 1  # größe
-f()

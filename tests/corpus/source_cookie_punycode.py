@@ -1,2 +1,0 @@
-# coding: punycode
-print('x')

@@ -1,2 +1,0 @@
-# coding: utf-32
-print('never')

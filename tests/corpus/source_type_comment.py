@@ -1,3 +1,0 @@
-# type: ignore
-x = []  # type: list[int]
-print(x)

@@ -1,1 +1,0 @@
-value = [i for i in range(10) if i = 3]
