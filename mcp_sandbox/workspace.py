@@ -311,8 +311,10 @@ def _keep_out(user_file: UserFile, audit: AuditSettings, invocation: Invocation)
     """Return what no program may see, and what to call it."""
     host = user_file.settings.engine.host
     sockets = engine_sockets(host, home=invocation.places.home, environ=invocation.environ)
+    agent = invocation.environ.get("SSH_AUTH_SOCK")
     return {
         **dict.fromkeys(sockets, "a socket that commands an engine"),
+        **({Path(agent): "the socket of your SSH agent"} if agent else {}),
         Path(audit.path): "the record of runs",
         invocation.places.state: "this program's own state",
     }

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcp_sandbox.errors import ConfigError, SandboxError
+from mcp_sandbox.cli.options import config_option, current_folder, workspace_option
+from mcp_sandbox.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_sandbox.config.files import FolderFile
@@ -17,40 +18,21 @@ if TYPE_CHECKING:
     from mcp_sandbox.workspace import Invocation
 
 
-class _Group(click.Group):
-    """A group whose commands fail in words, not in tracebacks."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except SandboxError as error:
-            raise click.ClickException(str(error)) from error
-
-
-_config_option = click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Configuration file to use.",
-)
-
-
-@click.group(cls=_Group)
+@click.group()
 def config() -> None:
     """Show, check and trust configuration."""
 
 
 @config.command()
-@_config_option
-@click.option("--workspace", metavar="NAME|FOLDER", help="Workspace to show.")
+@config_option
+@workspace_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; sizes are in bytes.")
 def show(config_file: Path | None, workspace: str | None, as_json: bool) -> None:
     """Show the policy in force, and where each value was said."""
     from mcp_sandbox.workspace import load_configuration
 
     configuration = load_configuration(
-        config_file=config_file, workspace=workspace, environ=os.environ, cwd=_current_folder()
+        config_file=config_file, workspace=workspace, environ=os.environ, cwd=current_folder()
     )
     if as_json:
         _print_json(configuration)
@@ -130,10 +112,10 @@ def check(file: Path | None) -> None:
             else f"{checked} is valid."
         )
         return
-    folder = (_current_folder() / file).parent
+    folder = (current_folder() / file).parent
     if not (folder / FOLDER_FILE).exists():
         raise ConfigError(f"{folder / FOLDER_FILE} does not exist.", next_step="Name a file that does.")
-    load_configuration(config_file=None, workspace=str(folder), environ=os.environ, cwd=_current_folder())
+    load_configuration(config_file=None, workspace=str(folder), environ=os.environ, cwd=current_folder())
     click.echo(f"{folder / FOLDER_FILE} is valid.")
 
 
@@ -146,7 +128,7 @@ def example() -> None:
 
 
 @config.command()
-@_config_option
+@config_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("folder", type=click.Path(path_type=Path))
 def trust(config_file: Path | None, yes: bool, folder: Path) -> None:
@@ -157,7 +139,7 @@ def trust(config_file: Path | None, yes: bool, folder: Path) -> None:
     from mcp_sandbox.config.trust import Trust
     from mcp_sandbox.workspace import find, own_policy
 
-    invocation = _invocation(config_file, str(_current_folder() / folder))
+    invocation = _invocation(config_file, str(current_folder() / folder))
     found = find(invocation)
     folder_file = None if found.folder is None else read_folder_file(found.folder)
     if folder_file is None:
@@ -196,11 +178,4 @@ def _invocation(config_file: Path | None, workspace: str | None) -> Invocation:
     from mcp_sandbox.config.places import Places
     from mcp_sandbox.workspace import Invocation
 
-    return Invocation(config_file, workspace, os.environ, _current_folder(), Places.of_user())
-
-
-def _current_folder() -> Path:
-    try:
-        return Path.cwd()
-    except OSError:
-        raise ConfigError("The current folder is gone.", next_step="Change to another one.") from None
+    return Invocation(config_file, workspace, os.environ, current_folder(), Places.of_user())

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 FOLDER_FILE = "mcp-sandbox.toml"
 """Name of the file that a folder may carry."""
 
+MAX_FOLDER_FILE_SIZE = 16 * 2**10
+"""Bytes. It is read before anyone looked at it: the worst that fits keeps the reader busy for under 2 s."""
+
 
 @dataclass(frozen=True)
 class UserFile:
@@ -76,7 +79,7 @@ def read_folder_file(folder: Path) -> FolderFile | None:
     """
     path = folder / FOLDER_FILE
     try:
-        content = read_bytes(path, follow_symlink=False)
+        content = read_bytes(path, max_size=MAX_FOLDER_FILE_SIZE, follow_symlink=False)
     except FileNotFoundError:
         return None
     document = parse(content, str(path))

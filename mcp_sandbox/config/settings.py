@@ -210,7 +210,7 @@ class ServerSettings(Settings):
     max_queued: Annotated[int, Between(0, 4096)] = 64
     """Calls that wait for their turn; one more is refused as busy."""
     reply_within_seconds: Annotated[float, Between(1, 86400)] = 45.0
-    """Longest time until a call is answered; a run that takes longer goes on, and the answer says how to get it."""
+    """Longest time until a call is answered; a longer run goes on, and the answer says how to get it."""
 
 
 class AuditSettings(Settings):

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 KeyPath = tuple[str, ...]
 
 MAX_FILE_SIZE = 64 * 2**10
-"""Bytes. A folder's file is read before anyone looked at it."""
+"""Bytes."""
 MAX_LINE_LENGTH = 1024
 """Characters. One key of 30 000 dotted parts keeps tomllib busy for 16 s."""
-MAX_STATEMENT_LINES = 100
+MAX_STATEMENT_LINES = 32
 MAX_DEPTH = 3
 """Parts of the longest key that means anything: `workspaces.NAME.memory`."""
 
@@ -43,8 +43,8 @@ class Document:
         return self.lines.get(key_path)
 
 
-def read_bytes(path: Path, *, follow_symlink: bool = True) -> bytes:
-    """Return the content of a regular file.
+def read_bytes(path: Path, *, max_size: int = MAX_FILE_SIZE, follow_symlink: bool = True) -> bytes:
+    """Return the content of a regular file of at most `max_size` bytes.
 
     Raises:
         FileNotFoundError: Nothing is there.
@@ -60,7 +60,7 @@ def read_bytes(path: Path, *, follow_symlink: bool = True) -> bytes:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise refusal(str(path), [Problem("not a regular file")])
             with open(descriptor, "rb", closefd=False) as file:
-                content = file.read(MAX_FILE_SIZE + 1)
+                content = file.read(max_size + 1)
         finally:
             os.close(descriptor)
     except FileNotFoundError:
@@ -70,8 +70,8 @@ def read_bytes(path: Path, *, follow_symlink: bool = True) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         raise refusal(str(path), [Problem(f"cannot be read: {reason}")]) from error
-    if len(content) > MAX_FILE_SIZE:
-        raise refusal(str(path), [Problem(f"larger than {MAX_FILE_SIZE // 2**10} KiB")])
+    if len(content) > max_size:
+        raise refusal(str(path), [Problem(f"larger than {max_size // 2**10} KiB")])
     return content
 
 

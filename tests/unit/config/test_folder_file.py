@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mcp_sandbox.config.files import read_folder_file
+from mcp_sandbox.config.files import loosenings, read_folder_file
+from mcp_sandbox.config.layers import resolve
 from mcp_sandbox.config.trust import Trust
 
 if TYPE_CHECKING:
@@ -169,6 +170,19 @@ def test_a_link_in_place_of_the_file_is_not_followed(user: User, tmp_path: Path)
 def test_a_fifo_in_place_of_the_file_hangs_nothing(user: User) -> None:
     os.mkfifo(user.folder("a") / "mcp-sandbox.toml")
     assert "not a regular file" in user.refused(workspace="~/a")
+
+
+def test_a_file_too_large_to_look_at_is_refused(user: User) -> None:
+    user.folder("a", "#" * 1000 + "\n" + "#\n" * 8000)
+    assert "larger than 16 KiB" in user.refused(workspace="~/a")
+
+
+def test_what_loosens_is_found_even_where_the_file_does_not_name_it(user: User) -> None:
+    folder_file = read_folder_file(user.folder("a", "cpus = 0.5"))
+    assert folder_file is not None
+    allowed, wanted = resolve([]), resolve([folder_file.layer])
+    wanted.values["memory"] = 2**40
+    assert [problem.words.split()[0] for problem in loosenings(folder_file, allowed, wanted)] == ["`memory"]
 
 
 def test_a_folder_around_the_workspace_has_no_say(user: User) -> None:

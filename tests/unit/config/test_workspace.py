@@ -198,10 +198,19 @@ def test_a_folder_is_not_mistaken_for_a_name(user: User) -> None:
         ("~/engine", "holds, or lies in, a socket that commands an engine"),
         ("~/.docker", "holds, or lies in, a socket that commands an engine"),
         ("~/remote", "holds, or lies in, a socket that commands an engine"),
+        ("~/agent", "holds, or lies in, the socket of your SSH agent"),
     ],
 )
 def test_a_folder_that_no_program_may_see_is_refused(user: User, path: str, told: str) -> None:
-    for name in ("x", "record/blobs", "engine/run", ".docker/run", "remote", ".local/state/mcp-sandbox"):
+    for name in (
+        "x",
+        "record/blobs",
+        "engine/run",
+        ".docker/run",
+        "remote",
+        "agent",
+        ".local/state/mcp-sandbox",
+    ):
         user.folder(name)
     (user.home / "file").touch()
     (user.home / "loop").symlink_to("loop")
@@ -211,7 +220,10 @@ def test_a_folder_that_no_program_may_see_is_refused(user: User, path: str, told
         f'[engine]\nhost = "unix://{user.home}/engine/run/docker.sock"\n[audit]\npath = "~/record"\n'
         f'[workspaces.a]\npath = "{path}"\n'
     )
-    environ = {"DOCKER_HOST": f"unix://{user.home}/remote/docker.sock"}
+    environ = {
+        "DOCKER_HOST": f"unix://{user.home}/remote/docker.sock",
+        "SSH_AUTH_SOCK": f"{user.home}/agent/s",
+    }
     error = user.refused(workspace="a", **environ)
     assert f"{file}, line 6: `workspaces.a.path`: {path} " in error
     assert told in error
