@@ -20,7 +20,7 @@ SECONDS = 20
 
 
 def main():
-    for number in (signal.SIGINT, signal.SIGPIPE):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Programs may signal process 1. Not SIG_IGN, which they would inherit.
         signal.signal(number, lambda *_: None)
     for name, program in json.loads(sys.stdin.buffer.readline()):
