@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import os
+import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -67,5 +71,17 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    cli(prog_name="mcp-sandbox")
+    """Run the command line, and end the process with it."""
+    status: str | int | None = 0
+    try:
+        cli(prog_name="mcp-sandbox")
+    except SystemExit as end:
+        status = end.code
+    if not isinstance(status, int):
+        sys.exit(status)
+    # At once: a thread that still waits for an engine which does not answer would hold the process.
+    logging.shutdown()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
