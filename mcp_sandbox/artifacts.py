@@ -17,6 +17,7 @@ from urllib.parse import quote
 from mcp_sandbox.audit.record import Content
 from mcp_sandbox.capture import clean
 from mcp_sandbox.model import Artifact, SkippedArtifact
+from mcp_sandbox.paths import is_plain_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,8 @@ class ArtifactCollector:
         """Take the next bytes of the file; see `ArtifactSink.write`."""
         if self._current:
             self._current.write(data)
+            if not self._current.left:
+                self._end()
 
     def refused(self, path: bytes, reason: str) -> None:
         """Learn that a file was kept back; see `ArtifactSink.refused`."""
@@ -78,14 +81,12 @@ class ArtifactCollector:
         self._skip(path, reason)
 
     def finish(self) -> None:
-        """Close the last file; one that did not arrive whole is no artifact."""
+        """Take note that no more comes: a file that did not arrive whole is no artifact."""
         self._end()
 
     def discard(self) -> None:
         """Remove what was not taken away."""
-        if self._current:
-            self._current.file.close()
-            self._current = None
+        self._end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end(self) -> None:
@@ -150,10 +151,7 @@ def readable_path(path: bytes) -> str | None:
         name = path.decode("utf-8")
     except UnicodeDecodeError:
         return None
-    parts = name.split("/")
-    if not name.isprintable() or "\\" in name or any(part in ("", ".", "..") for part in parts):
-        return None
-    return name
+    return name if is_plain_path(name) else None
 
 
 def _same_on_any_disk(name: str) -> str:

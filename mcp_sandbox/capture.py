@@ -122,7 +122,7 @@ def _cut_end(head: bytes) -> bytes:
     line = head.rfind(b"\n", len(head) // 2)
     if line >= 0:
         return head[: line + 1]
-    return head[: len(head) - _partial_character(head)]
+    return head[: len(head) - partial_character(head)]
 
 
 def _cut_start(tail: bytes) -> bytes:
@@ -136,7 +136,7 @@ def _cut_start(tail: bytes) -> bytes:
     return tail[skip:]
 
 
-def _partial_character(data: bytes) -> int:
+def partial_character(data: bytes) -> int:
     """Count the bytes at the end that begin a UTF-8 character without ending it."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]

@@ -6,6 +6,7 @@ deadline inside the sandbox's scope, the sandbox gone before the result is told.
 
 from __future__ import annotations
 
+import hashlib
 import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from mcp_sandbox.artifacts import collecting
-from mcp_sandbox.audit.record import Opening
+from mcp_sandbox.audit.record import InputFile, Opening
 from mcp_sandbox.capture import Capture, clean, share
 from mcp_sandbox.errors import Busy
 from mcp_sandbox.guest.session import Stop, run_program
 from mcp_sandbox.hints import hint_for
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Status
-from mcp_sandbox.plan import Plan, plan
+from mcp_sandbox.plan import Plan, plan, spec
 from mcp_sandbox.sandbox import Ending
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.audit.store import Recorder
     from mcp_sandbox.config.policy import Configuration, Policy
     from mcp_sandbox.guest.protocol import End
-    from mcp_sandbox.guest.session import OutputSink, Program, Report, Stream
+    from mcp_sandbox.guest.session import ArtifactSink, OutputSink, Program, Report, Stream
     from mcp_sandbox.sandbox import Engine
 
 
@@ -77,7 +78,9 @@ class Executor:
                     report = await run_program(sandbox, planned.program, streams, files, run.stop)
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
-                await self.record.adopt(files.contents if files else ())
+                if files:
+                    files.finish()
+                    await self.record.adopt(files.contents)
                 result = settle(run, planned, report, ending, files, self.policy)
                 if report.lost_because:
                     entry.note(
@@ -91,6 +94,15 @@ class Executor:
                     artifacts=files.contents if files else (),
                 )
             return result
+
+    async def run_beside(self, program: Program, files: ArtifactSink) -> None:
+        """Run a program of our own on data from a run, where hostile data belongs; it is no run of anybody's.
+
+        Raises:
+            SandboxError: The engine failed, or too many calls wait.
+        """
+        async with self._slot(), self._engine.launch(spec(self.policy)) as sandbox:
+            await run_program(sandbox, program, Streams(program, None), files)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
@@ -109,6 +121,11 @@ class Executor:
             client=request.client,
             workspace=self.policy.workspace,
             policy=self._policy_json,
+            stdin_sha256=hashlib.sha256(request.stdin).hexdigest() if request.stdin else "",
+            files=tuple(
+                InputFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+                for path, content in request.files
+            ),
             origin=self._origin,
         )
 

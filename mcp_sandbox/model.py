@@ -37,6 +37,9 @@ class ExecutionRequest(Value):
     """Source text of the program."""
     timeout_seconds: float | None = None
     """Wall-clock limit asked for, in seconds; None means the workspace's own."""
+    stdin: bytes = b""
+    files: tuple[tuple[str, bytes], ...] = ()
+    """Files that the program finds in its working folder: paths with `/` between their parts, contents."""
     client: Client = Client()
 
 

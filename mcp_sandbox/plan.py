@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.guest.protocol import ArtifactLimits, agent_command
 from mcp_sandbox.guest.session import Program
+from mcp_sandbox.paths import is_plain_path
 from mcp_sandbox.sandbox import Limits, Mount, SandboxSpec
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from mcp_sandbox.model import ExecutionRequest
 
 MIN_TIMEOUT_SECONDS = 0.1
+MAX_FILES = 1000
+"""Files that one call may bring along."""
+RESERVED = frozenset({"main.py", "main.py.new"})
 SHELL_CODE_BYTES = (128 << 10) - 1
 """The kernel's limit for one argument, and a command is one: `bash -c COMMAND`."""
 
@@ -78,6 +82,8 @@ def _program(request: ExecutionRequest, policy: Policy) -> Program:
         timeout_seconds=_timeout(request, policy),
         head_bytes=policy.output_limit - tail,
         tail_bytes=tail,
+        stdin=request.stdin,
+        files=_files(request, policy),
         artifacts=ArtifactLimits(
             files=policy.artifact_count,
             each_bytes=policy.artifact_limit,
@@ -108,6 +114,29 @@ def _code(request: ExecutionRequest, policy: Policy) -> bytes:
             next_step="Shorten the program; large data belongs into the workspace folder.",
         )
     return code
+
+
+def _files(request: ExecutionRequest, policy: Policy) -> tuple[tuple[str, bytes], ...]:
+    if len(request.files) > MAX_FILES:
+        raise RequestRefused(
+            f"`files` has {len(request.files)} entries; at most {MAX_FILES} are taken.",
+            next_step="Send fewer, or one archive.",
+        )
+    size = len(request.stdin) + sum(len(content) for _, content in request.files)
+    if size > policy.input_limit:
+        raise RequestRefused(
+            f"`files` and `stdin` come to {size:,} bytes; at most {policy.input_limit:,} are taken.",
+            next_step="Put large data into the workspace folder.",
+        )
+    taken: set[str] = set()
+    for path, _ in request.files:
+        if not is_plain_path(path) or path in taken or path in RESERVED:
+            raise RequestRefused(
+                f"`files` holds a path that is not usable: {path[:100]!r}.",
+                next_step="Use relative paths of printable characters without `..`; main.py is the program.",
+            )
+        taken.add(path)
+    return request.files
 
 
 def _timeout(request: ExecutionRequest, policy: Policy) -> float:

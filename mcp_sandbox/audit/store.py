@@ -17,7 +17,7 @@ from anyio import to_thread
 from mcp_sandbox.audit.folder import Folder
 from mcp_sandbox.audit.journal import Journal
 from mcp_sandbox.audit.query import reading
-from mcp_sandbox.audit.record import Content, Opening, as_bytes, canonical
+from mcp_sandbox.audit.record import Caller, Content, Opening, as_bytes, canonical
 from mcp_sandbox.audit.run_id import RunIds, name_of
 from mcp_sandbox.errors import AuditError, Busy, RequestRefused, SandboxError
 
@@ -38,7 +38,9 @@ CLOSING_SECONDS = 5.0
 """How long the closing record of a finished run may take, in seconds: its result waits for it."""
 
 CANCELLED_SECONDS = 1.0
-"""How long it may take where an exception ended the run, in seconds: a server that is to stop waits for it."""
+"""How long it may take where an exception ended the run, in seconds: a server that is to stop waits."""
+
+NOBODY = Caller()
 
 ARGUMENTS_BYTES = 256 * 1024
 """How much of a malformed call's arguments is kept, in bytes."""
@@ -84,8 +86,12 @@ class Recorder(Protocol):
         """
         ...
 
-    async def refused(self, request: Opening | Mapping[str, object], error: SandboxError) -> str:
+    async def refused(
+        self, request: Opening | Mapping[str, object], error: SandboxError, caller: Caller = NOBODY
+    ) -> str:
         """Record a call that ran nothing, by what it asked or by its raw arguments; return its run_id.
+
+        With raw arguments, `caller` tells who asked.
 
         Raises:
             AuditError: It cannot be written.
@@ -101,6 +107,24 @@ class Recorder(Protocol):
 
         Raises:
             AuditError: They cannot be written.
+        """
+        ...
+
+    async def content(self, run_id: str, role: str) -> bytes | None:
+        """Return what is kept of a run: `stdout`, `stderr`, `artifact:PATH`; None where there is no such.
+
+        Raises:
+            RequestRefused: There is no such run.
+            AuditError: It cannot be read.
+        """
+        ...
+
+    async def result(self, prefix: str) -> ExecutionResult | None:
+        """Return a run's result as the client got it; None where there is none.
+
+        Raises:
+            RequestRefused: There is no such run.
+            AuditError: It cannot be read.
         """
         ...
 
@@ -170,7 +194,9 @@ class AuditStore:
             raise
         await self._close(number, entry, started, None)
 
-    async def refused(self, request: Opening | Mapping[str, object], error: SandboxError) -> str:
+    async def refused(
+        self, request: Opening | Mapping[str, object], error: SandboxError, caller: Caller = NOBODY
+    ) -> str:
         """Record a call that ran nothing; see `Recorder.refused`."""
         data: dict[str, object] = {"error": {"code": error.code, "message": error.message}}
         opening, contents = None, []
@@ -180,6 +206,7 @@ class AuditStore:
             arguments = _raw_json(request)
             contents = [Content.of("arguments", arguments[:ARGUMENTS_BYTES])]
             data["arguments_bytes"] = len(arguments)
+            data |= caller.model_dump(mode="json")
         return name_of(
             await self._write(OPENING_SECONDS, partial(self._journal.refuse, opening, data, contents))
         )
@@ -217,6 +244,10 @@ class AuditStore:
     async def output(self, prefix: str, stream: Stream = "stdout") -> bytes:
         """Return what a run wrote, as far as it was kept; see `query.Reader.output`."""
         return await self._read(lambda reader: reader.output(prefix, stream))
+
+    async def content(self, run_id: str, role: str) -> bytes | None:
+        """Return what is kept of a run; see `Recorder.content`."""
+        return await self._read(lambda reader: reader.content(reader.resolve(run_id), role))
 
     async def _read(self, read: Callable[[Reader], T]) -> T:
         """Run `read` in a worker thread, with a reader that sees one moment of the store."""
@@ -269,6 +300,14 @@ class Unrecorded:
     async def adopt(self, artifacts: Sequence[Content]) -> None:
         """Do nothing."""
 
+    async def content(self, run_id: str, role: str) -> bytes | None:
+        """Return None: nothing was kept."""
+        return None
+
+    async def result(self, prefix: str) -> ExecutionResult | None:
+        """Return None: nothing was kept."""
+        return None
+
     async def open(self) -> None:
         """Do nothing."""
 
@@ -280,7 +319,9 @@ class Unrecorded:
         """Yield an entry that is forgotten."""
         yield Entry(name_of(self._ids.next()))
 
-    async def refused(self, request: Opening | Mapping[str, object], error: SandboxError) -> str:
+    async def refused(
+        self, request: Opening | Mapping[str, object], error: SandboxError, caller: Caller = NOBODY
+    ) -> str:
         """Return a run_id that leads nowhere."""
         return name_of(self._ids.next())
 

@@ -55,7 +55,7 @@ class Flight:
         if not self.run.stop.has_begun:
             self.scope.cancel()
 
-    def so_far(self, reply_limit: int, offsets: Offsets = Offsets()) -> ExecutionResult:
+    def so_far(self, reply_limit: int, offsets: Offsets | None = None) -> ExecutionResult:
         """Return the result, or what there is of it, with the output from these offsets on.
 
         Raises:
@@ -64,8 +64,9 @@ class Flight:
         if self.error:
             raise self.error
         streams = self.run.streams
-        if self.result and (streams is None or offsets == (0, 0)):
+        if self.result and (streams is None or not offsets or offsets == (0, 0)):
             return self.result
+        offsets = offsets or Offsets()
         out = streams.stdout if streams else Capture(0, 0)
         err = streams.stderr if streams else Capture(0, 0)
         new_out, new_err = out.since(offsets.stdout), err.since(offsets.stderr)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 from mcp.server.mcpserver.tools import Tool
-from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from mcp.types import CallToolResult, ResourceLink, TextContent, ToolAnnotations
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from mcp_sandbox.capture import clean
 from mcp_sandbox.errors import RequestRefused, SandboxError
@@ -17,6 +18,15 @@ from mcp_sandbox.model import Client, ExecutionRequest, ExecutionResult, Languag
 from mcp_sandbox.plan import MIN_TIMEOUT_SECONDS
 from mcp_sandbox.server.describe import describe
 from mcp_sandbox.server.flight import Flight, Flights, Offsets
+from mcp_sandbox.server.pictures import SHOWN, picture_of, pictures
+from mcp_sandbox.server.reading import (
+    ArtifactSlice,
+    earlier_files,
+    encoded,
+    given_files,
+    read_slice,
+    slice_as_text,
+)
 from mcp_sandbox.server.render import as_text
 
 if TYPE_CHECKING:
@@ -25,9 +35,12 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import Context
 
     from mcp_sandbox.config.policy import Policy
+    from mcp_sandbox.executor import Executor
 
 HEARTBEAT_SECONDS = 5.0
 """Time between two signs of life to the client."""
+MAX_LINKS = 20
+"""Resource links in one answer; the structured form names every artifact."""
 CANCEL_SECONDS = 10.0
 """Longest wait for a cancelled run to end."""
 
@@ -43,12 +56,13 @@ class StrictTool(Tool):
     flights: Any = Field(exclude=True)
     arguments: type[BaseModel] = Field(exclude=True)
     handle: Any = Field(exclude=True)
-    """`async (flights, arguments, context) -> ExecutionResult`"""
+    """`async (flights, arguments, context) -> CallToolResult`"""
+    result: type[BaseModel] = Field(exclude=True)
 
     @property
-    def output_schema(self) -> dict[str, Any]:  # type: ignore[override]  # a cached property there
+    def output_schema(self) -> dict[str, Any]:  # a cached property there
         """The result's schema, flat."""
-        return flat_schema(ExecutionResult)
+        return flat_schema(self.result)
 
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
@@ -62,7 +76,7 @@ class StrictTool(Tool):
                 refusal = RequestRefused(in_words(error, self.arguments))
                 await flights.executor.record.refused({"tool": self.name, "arguments": arguments}, refusal)
                 raise refusal from None
-            return answer(await self.handle(flights, checked, context))
+            return await self.handle(flights, checked, context)
         except SandboxError as error:
             return failure(error)
         except Exception:
@@ -79,6 +93,15 @@ def make_tools(flights: Flights) -> list[Tool]:
         _execute_tool(flights, "shell"),
         _run_tool(flights, "get_run", "Get a run", GetRun, _get_run, read_only=True),
         _run_tool(flights, "cancel_run", "Cancel a run", CancelRun, _cancel_run, read_only=False),
+        _run_tool(
+            flights,
+            "read_artifact",
+            "Read a file of a run",
+            ReadArtifact,
+            _read_artifact,
+            read_only=True,
+            result=ArtifactSlice,
+        ),
     ]
 
 
@@ -108,7 +131,14 @@ def _execute_tool(flights: Flights, language: Language) -> StrictTool:
 
 
 def _run_tool(
-    flights: Flights, name: str, title: str, arguments: type[BaseModel], handle: Any, *, read_only: bool
+    flights: Flights,
+    name: str,
+    title: str,
+    arguments: type[BaseModel],
+    handle: Any,
+    *,
+    read_only: bool,
+    result: type[BaseModel] = ExecutionResult,
 ) -> StrictTool:
     return _tool(
         flights,
@@ -124,6 +154,7 @@ def _run_tool(
             idempotent_hint=True,
             open_world_hint=False,
         ),
+        result,
     )
 
 
@@ -135,6 +166,7 @@ def _tool(
     arguments: type[BaseModel],
     handle: Any,
     annotations: ToolAnnotations,
+    result: type[BaseModel] = ExecutionResult,
 ) -> StrictTool:
     async def never_called() -> None:
         """Stand where the SDK wants a function: `StrictTool.run` answers."""
@@ -152,6 +184,7 @@ def _tool(
         flights=flights,
         arguments=arguments,
         handle=handle,
+        result=result,
     )
 
 
@@ -174,8 +207,44 @@ def _execute_arguments(language: Language, policy: Policy) -> type[BaseModel]:
             default=policy.timeout_seconds,
         ),
     ]
-    fields: dict[str, Any] = {_SOURCE[language]: source, "timeout_seconds": timeout}
+    fields: dict[str, Any] = {
+        _SOURCE[language]: source,
+        "timeout_seconds": timeout,
+        "stdin": (
+            Annotated[str, Field(description="Text that the program reads from standard input.")],
+            "",
+        ),
+        "files": (
+            Annotated[
+                dict[str, str],
+                BeforeValidator(_from_json),
+                Field(
+                    description="Files for the working directory: path to text; "
+                    'for bytes "data:;base64,..." as in a data URL.'
+                ),
+            ],
+            {},
+        ),
+        "inputs": (
+            Annotated[
+                list[str],
+                BeforeValidator(_from_json),
+                Field(description='Files of earlier runs for the working directory, as "RUN_ID/PATH".'),
+            ],
+            [],
+        ),
+    }
     return create_model(f"execute_{language}_arguments", __config__=_STRICT, **fields)
+
+
+def _from_json(value: Any) -> Any:
+    """Take the JSON text that some clients send for a list or an object."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
 
 
 class GetRun(BaseModel):
@@ -197,14 +266,28 @@ class CancelRun(BaseModel):
     run_id: Annotated[str, Field(description="The run, as an earlier result names it.", max_length=64)]
 
 
+class ReadArtifact(BaseModel):
+    """Read a file that a run left, or its whole output as stdout.txt or stderr.txt: text in slices, or a picture."""
+
+    model_config = _STRICT
+
+    run_id: Annotated[str, Field(description="The run, as an earlier result names it.", max_length=64)]
+    path: Annotated[str, Field(description="The file, as the result names it.", max_length=1024)]
+    offset: Annotated[int, Field(description="Byte to start at.", ge=0)] = 0
+    limit: Annotated[int, Field(description="Most bytes to return.", ge=1, le=100_000)] = 20_000
+
+
 async def _execute(
     language: Language, flights: Flights, arguments: Any, context: Context[Any, Any]
-) -> ExecutionResult:
+) -> CallToolResult:
+    files = given_files(arguments.files) + await earlier_files(flights.executor.record, arguments.inputs)
     flight = flights.begin(
         ExecutionRequest(
             language=language,
             code=getattr(arguments, _SOURCE[language]),
             timeout_seconds=arguments.timeout_seconds,
+            stdin=encoded("stdin", arguments.stdin),
+            files=files,
             client=_client(context),
         )
     )
@@ -213,22 +296,36 @@ async def _execute(
     except anyio.get_cancelled_exc_class():
         flight.stop()  # who cancels the call wants nothing of the run
         raise
-    return flight.so_far(flights.executor.policy.reply_limit)
+    return await answer(flight.so_far(flights.executor.policy.reply_limit), flights.executor)
 
 
-async def _get_run(flights: Flights, arguments: GetRun, context: Context[Any, Any]) -> ExecutionResult:
+async def _get_run(flights: Flights, arguments: GetRun, context: Context[Any, Any]) -> CallToolResult:
     flight = _find(flights, arguments.run_id)
     seconds = min(arguments.wait_seconds, flights.reply_within_seconds)
     await wait_with_progress(flight, seconds, context)
     offsets = Offsets(arguments.stdout_from, arguments.stderr_from)
-    return flight.so_far(flights.executor.policy.reply_limit, offsets)
+    return await answer(flight.so_far(flights.executor.policy.reply_limit, offsets), flights.executor)
 
 
-async def _cancel_run(flights: Flights, arguments: CancelRun, context: Context[Any, Any]) -> ExecutionResult:
+async def _cancel_run(flights: Flights, arguments: CancelRun, context: Context[Any, Any]) -> CallToolResult:
     flight = _find(flights, arguments.run_id)
     flight.stop()
     await wait_with_progress(flight, CANCEL_SECONDS, context)
-    return flight.so_far(flights.executor.policy.reply_limit)
+    return await answer(flight.so_far(flights.executor.policy.reply_limit), flights.executor)
+
+
+async def _read_artifact(
+    flights: Flights, arguments: ReadArtifact, context: Context[Any, Any]
+) -> CallToolResult:
+    executor = flights.executor
+    found = await read_slice(
+        executor.record, arguments.run_id, arguments.path, arguments.offset, arguments.limit
+    )
+    content: list[Any] = [TextContent(type="text", text=slice_as_text(found))]
+    if found.mime_type in SHOWN and not arguments.offset:
+        picture = await picture_of(arguments.run_id, arguments.path, found.mime_type, executor)
+        content += [picture] if picture else []
+    return CallToolResult(content=content, structured_content=found.model_dump(mode="json"), is_error=False)
 
 
 def _find(flights: Flights, run_id: str) -> Flight:
@@ -252,13 +349,20 @@ async def wait_with_progress(flight: Flight, seconds: float, context: Context[An
         await context.report_progress(elapsed, None, f"running for {elapsed:.0f} s")
 
 
-def answer(result: ExecutionResult) -> CallToolResult:
+async def answer(result: ExecutionResult, executor: Executor) -> CallToolResult:
     """Return a result in both forms: half of the clients show their model one of them, half the other."""
-    return CallToolResult(
-        content=[TextContent(type="text", text=as_text(result))],
-        structured_content=result.model_dump(mode="json"),
-        is_error=False,
-    )
+    content: list[Any] = [TextContent(type="text", text=as_text(result)), *await pictures(result, executor)]
+    content += [
+        ResourceLink(
+            type="resource_link",
+            uri=artifact.uri,
+            name=artifact.path,
+            mime_type=artifact.mime_type,
+            size=artifact.size,
+        )
+        for artifact in result.artifacts[:MAX_LINKS]
+    ]
+    return CallToolResult(content=content, structured_content=result.model_dump(mode="json"), is_error=False)
 
 
 def failure(error: SandboxError) -> CallToolResult:

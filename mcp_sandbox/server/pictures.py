@@ -1,0 +1,118 @@
+"""Pictures that came out of a run, as image content that clients show and models see.
+
+The server never decodes a picture: only its size is read from its header. One that is too large is scaled where
+hostile data belongs, by a program in a sandbox of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import logging
+from typing import TYPE_CHECKING
+
+import imagesize
+from mcp.types import ImageContent
+
+from mcp_sandbox.errors import SandboxError
+from mcp_sandbox.guest.protocol import ArtifactLimits
+from mcp_sandbox.guest.session import Program
+
+if TYPE_CHECKING:
+    from mcp_sandbox.executor import Executor
+    from mcp_sandbox.model import Artifact, ExecutionResult
+
+SHOWN = ("image/png", "image/jpeg", "image/webp", "image/gif")
+MAX_PICTURES = 4
+MAX_PIXELS = 2000
+"""Longest side of a picture that does not break a conversation."""
+MAX_BYTES = 160 << 10
+"""Bytes of one picture: four of them as base64, with the text, stay below Claude Desktop's 1 MB a result."""
+MAX_SOURCE_BYTES = 32 << 20
+SCALE_SECONDS = 20.0
+
+_log = logging.getLogger(__name__)
+
+_SCALE = b"""
+from PIL import Image
+image = Image.open("picture")
+image.load()
+image.thumbnail((1568, 1568))
+image.convert("RGBA" if "A" in image.getbands() else "RGB").save("scaled.png", optimize=True)
+import os
+for side in (1000, 700, 500):
+    if os.path.getsize("scaled.png") <= LIMIT:
+        break
+    image.thumbnail((side, side))
+    image.convert("RGBA" if "A" in image.getbands() else "RGB").save("scaled.png", optimize=True)
+""".replace(b"LIMIT", str(MAX_BYTES).encode())
+
+
+async def pictures(result: ExecutionResult, executor: Executor) -> list[ImageContent]:
+    """Return the run's pictures, the likeliest first, each small enough to be shown."""
+    shown: list[ImageContent] = []
+    candidates = [artifact for artifact in result.artifacts if artifact.mime_type in SHOWN]
+    for artifact in sorted(candidates, key=_importance)[:MAX_PICTURES]:
+        picture = await picture_of(result.run_id, artifact.path, artifact.mime_type, executor)
+        shown += [picture] if picture else []
+    return shown
+
+
+async def picture_of(run_id: str, path: str, mime_type: str, executor: Executor) -> ImageContent | None:
+    """Return one picture of a run, scaled where it must be; None where it cannot be shown."""
+    data = await executor.record.content(run_id, f"artifact:{path}")
+    if data is not None and not _fits(data):
+        data, mime_type = await _scaled(data, executor), "image/png"
+    if data is None:
+        return None
+    return ImageContent(type="image", data=base64.b64encode(data).decode("ascii"), mime_type=mime_type)
+
+
+def _importance(artifact: Artifact) -> tuple[bool, int, str]:
+    """Figures that were left open first, then what lies nearest to the working folder."""
+    return not artifact.path.startswith("figure-"), artifact.path.count("/"), artifact.path
+
+
+def _fits(data: bytes) -> bool:
+    if len(data) > MAX_BYTES:
+        return False
+    width, height = imagesize.get(io.BytesIO(data))
+    return bool(0 < width <= MAX_PIXELS and 0 < height <= MAX_PIXELS)
+
+
+async def _scaled(data: bytes, executor: Executor) -> bytes | None:
+    """Return a picture scaled to fit; None where that cannot be had."""
+    if len(data) > MAX_SOURCE_BYTES:
+        return None
+    program = Program(
+        language="python",
+        code=_SCALE,
+        timeout_seconds=SCALE_SECONDS,
+        head_bytes=4096,
+        tail_bytes=0,
+        files=(("picture", data),),
+        artifacts=ArtifactLimits(files=1, each_bytes=MAX_BYTES, all_bytes=MAX_BYTES),
+    )
+    file = _OneFile()
+    try:
+        await executor.run_beside(program, file)
+    except SandboxError as error:
+        _log.info("a picture was not scaled: %s", error)
+    return bytes(file.data) if _fits(bytes(file.data)) else None
+
+
+class _OneFile:
+    """Takes the one file that comes out; one that is cut short fits no more."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def begin(self, path: bytes, size: int) -> None:
+        """Take the file's size."""
+
+    def write(self, data: bytes) -> None:
+        """Take its next bytes."""
+        self.data += data
+
+    def refused(self, path: bytes, reason: str) -> None:
+        """Learn that it is too large still: then there is none."""

@@ -1,0 +1,128 @@
+"""Files of runs, on the way into a call and out of the record."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING
+
+from mcp_sandbox.artifacts import mime_type
+from mcp_sandbox.capture import clean, partial_character
+from mcp_sandbox.errors import RequestRefused
+from mcp_sandbox.model import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mcp_sandbox.audit.store import Recorder
+
+_STREAMS = {"stdout.txt": "stdout", "stderr.txt": "stderr"}
+_LOOKED_AT = 8192
+MAX_INPUTS = 100
+"""Files of earlier runs that one call may take."""
+_NO_SUCH_FILE = "The result of that run names its files; stdout.txt and stderr.txt are its whole output."
+
+
+class ArtifactSlice(Value):
+    """A part of a file."""
+
+    run_id: str
+    path: str
+    size: int
+    """Bytes of the whole file."""
+    mime_type: str
+    offset: int
+    """Byte that the text starts at."""
+    next_offset: int | None
+    """Byte to go on at; null at the end, and where the file is not text."""
+    text: str
+    """Empty where the file is not text."""
+
+
+async def read_slice(record: Recorder, run_id: str, path: str, offset: int, limit: int) -> ArtifactSlice:
+    """Return a part of a run's file as text.
+
+    Raises:
+        RequestRefused: There is no such run or file.
+        AuditError: It cannot be read.
+    """
+    data = await _content(record, run_id, path)
+    is_text = b"\0" not in data[:_LOOKED_AT] and not _is_media(mime_type(path))
+    end = min(offset + limit, len(data)) if is_text else len(data)
+    part = data[offset:end] if is_text else b""
+    if is_text and end < len(data):
+        part = part[: len(part) - partial_character(part)] or part
+    return ArtifactSlice(
+        run_id=run_id,
+        path=path,
+        size=len(data),
+        mime_type=mime_type(path),
+        offset=offset,
+        next_offset=offset + len(part) if is_text and offset + len(part) < len(data) else None,
+        text=clean(part.decode("utf-8", "replace")),
+    )
+
+
+def slice_as_text(found: ArtifactSlice) -> str:
+    """Return a part of a file as a person would read it."""
+    if not found.text and found.next_offset is None:
+        return f"{found.path}: {found.mime_type}, {found.size:,} bytes, nothing to show as text"
+    more = "" if found.next_offset is None else f", more from offset {found.next_offset}"
+    return f"{found.path}, {found.size:,} bytes, from {found.offset}{more}\n{found.text}"
+
+
+async def earlier_files(record: Recorder, inputs: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
+    """Return path and content of files that earlier runs left, each named as "RUN_ID/PATH".
+
+    Raises:
+        RequestRefused: There is no such run or file.
+        AuditError: It cannot be read.
+    """
+    files = []
+    for name in inputs[:MAX_INPUTS]:
+        run_id, _, path = name.partition("/")
+        files.append((path, await _content(record, run_id, path)))
+    return tuple(files)
+
+
+def given_files(files: Mapping[str, str]) -> tuple[tuple[str, bytes], ...]:
+    """Return path and content of files that a call brings along as text, or as base64 in a data URL.
+
+    Raises:
+        RequestRefused: A content is no text, or no base64.
+    """
+    return tuple((path, _decoded(path, content)) for path, content in files.items())
+
+
+def _decoded(path: str, content: str) -> bytes:
+    head, comma, payload = content[:200].partition(",")
+    if not (comma and head.startswith("data:") and head.endswith(";base64")):
+        return encoded("files", content)
+    try:
+        return base64.b64decode(content[len(head) + 1 :], validate=True)
+    except binascii.Error:
+        raise RequestRefused(f"the base64 of the file {clean(path)[:100]} is broken.") from None
+
+
+def encoded(name: str, text: str) -> bytes:
+    """Return text as UTF-8.
+
+    Raises:
+        RequestRefused: It holds a lone surrogate.
+    """
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RequestRefused(f"`{name}` holds a lone surrogate, which is no text.") from None
+
+
+async def _content(record: Recorder, run_id: str, path: str) -> bytes:
+    role = _STREAMS.get(path, f"artifact:{path}")
+    data = await record.content(run_id, role)
+    if data is None:
+        raise RequestRefused(f"that run left no file {clean(path)[:100]}.", next_step=_NO_SUCH_FILE)
+    return data
+
+
+def _is_media(kind: str) -> bool:
+    return kind.startswith(("image/", "audio/", "video/")) and kind != "image/svg+xml"
