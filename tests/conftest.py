@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import docker
+import hypothesis
 import pytest
 
 from mcp_sandbox.app import running
@@ -25,6 +26,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 IMAGE = "mcp-sandbox/minimal"
 RUNTIMES = ("runc", "runsc")
 GONE_SECONDS = 10.0
+
+# How long an example takes says nothing on a machine that does other things too.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 
 @pytest.fixture

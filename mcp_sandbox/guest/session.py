@@ -52,7 +52,6 @@ AGENT_GRACE_SECONDS = 2.0
 """The agent enforces the deadline too, this much later: a second line, should this side stall."""
 
 _CODING_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-_.a-zA-Z0-9]+)")
-_UTF_8 = {b"utf-8", b"utf8", b"utf-8-sig", b"utf_8"}
 
 Stream = Literal["stdout", "stderr"]
 
@@ -288,10 +287,11 @@ class _Session:
 
 
 def needs_seekable_source(program: Program) -> bool:
-    """Tell whether Python will seek in its source: it does where the source declares another encoding."""
+    """Tell whether Python will seek in its source: it does where that names an encoding not spelt utf-8."""
     if program.language != "python":
         return False
-    for line in program.code[:4096].replace(b"\r", b"\n").split(b"\n")[:3]:
-        if cookie := _CODING_COOKIE.match(line):
-            return cookie[1].lower() not in _UTF_8
+    lines = program.code.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n", 2)
+    for cookie in filter(None, map(_CODING_COOKIE.match, lines[:2])):
+        name = cookie[1].lower().replace(b"_", b"-")  # utf8 is not among what Python takes for utf-8 here
+        return name != b"utf-8" and not name.startswith(b"utf-8-")
     return False
