@@ -110,6 +110,14 @@ class Recorder(Protocol):
         """
         ...
 
+    async def recent(self, limit: int) -> Sequence[RunSummary]:
+        """Return the last runs, newest first.
+
+        Raises:
+            AuditError: They cannot be read.
+        """
+        ...
+
     async def content(self, run_id: str, role: str) -> bytes | None:
         """Return what is kept of a run: `stdout`, `stderr`, `artifact:PATH`; None where there is no such.
 
@@ -233,6 +241,10 @@ class AuditStore:
             )
         )
 
+    async def recent(self, limit: int) -> Sequence[RunSummary]:
+        """Return the last runs; see `Recorder.recent`."""
+        return await self._read(lambda reader: reader.list(limit=limit))
+
     async def get(self, prefix: str) -> RunRecord:
         """Return all that is recorded of a run; see `query.Reader.get`."""
         return await self._read(lambda reader: reader.get(prefix))
@@ -299,6 +311,10 @@ class Unrecorded:
 
     async def adopt(self, artifacts: Sequence[Content]) -> None:
         """Do nothing."""
+
+    async def recent(self, limit: int) -> Sequence[RunSummary]:
+        """Return nothing: nothing was kept."""
+        return ()
 
     async def content(self, run_id: str, role: str) -> bytes | None:
         """Return None: nothing was kept."""

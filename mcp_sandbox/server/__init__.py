@@ -18,6 +18,7 @@ from mcp_sandbox import __version__
 from mcp_sandbox.app import running
 from mcp_sandbox.server.describe import instructions
 from mcp_sandbox.server.flight import Flights
+from mcp_sandbox.server.resources import add_resources
 from mcp_sandbox.server.tools import make_tools
 from mcp_sandbox.server.wire import Wire
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def create_server(flights: Flights) -> MCPServer:
     """Return the server whose tools run under the executor's policy."""
-    return MCPServer(
+    server = MCPServer(
         "mcp-sandbox",
         title="MCP Sandbox",
         version=__version__,
@@ -35,6 +36,8 @@ def create_server(flights: Flights) -> MCPServer:
         tools=make_tools(flights),
         log_level="WARNING",
     )
+    add_resources(server, flights.executor.record)
+    return server
 
 
 async def serve_stdio(configuration: Configuration) -> int:

@@ -34,17 +34,24 @@ SCALE_SECONDS = 20.0
 _log = logging.getLogger(__name__)
 
 _SCALE = b"""
+import os
 from PIL import Image
+
 image = Image.open("picture")
 image.load()
-image.thumbnail((1568, 1568))
-image.convert("RGBA" if "A" in image.getbands() else "RGB").save("scaled.png", optimize=True)
-import os
-for side in (1000, 700, 500):
-    if os.path.getsize("scaled.png") <= LIMIT:
+clear = "A" in image.getbands() or "transparency" in image.info
+for name, side, options in (
+    ("scaled.png", 1568, {"optimize": True}),
+    ("scaled.jpg", 1568, {"quality": 85}),
+    ("scaled.jpg", 1000, {"quality": 75}),
+    ("scaled.jpg", 600, {"quality": 70}),
+):
+    scaled = image.convert("RGBA" if clear and name.endswith("png") else "RGB")
+    scaled.thumbnail((side, side))
+    scaled.save(name, **options)
+    if os.path.getsize(name) <= LIMIT:
         break
-    image.thumbnail((side, side))
-    image.convert("RGBA" if "A" in image.getbands() else "RGB").save("scaled.png", optimize=True)
+    os.remove(name)
 """.replace(b"LIMIT", str(MAX_BYTES).encode())
 
 
@@ -62,7 +69,7 @@ async def picture_of(run_id: str, path: str, mime_type: str, executor: Executor)
     """Return one picture of a run, scaled where it must be; None where it cannot be shown."""
     data = await executor.record.content(run_id, f"artifact:{path}")
     if data is not None and not _fits(data):
-        data, mime_type = await _scaled(data, executor), "image/png"
+        data, mime_type = await _scaled(data, executor)
     if data is None:
         return None
     return ImageContent(type="image", data=base64.b64encode(data).decode("ascii"), mime_type=mime_type)
@@ -80,10 +87,10 @@ def _fits(data: bytes) -> bool:
     return bool(0 < width <= MAX_PIXELS and 0 < height <= MAX_PIXELS)
 
 
-async def _scaled(data: bytes, executor: Executor) -> bytes | None:
-    """Return a picture scaled to fit; None where that cannot be had."""
+async def _scaled(data: bytes, executor: Executor) -> tuple[bytes | None, str]:
+    """Return a picture scaled to fit, and its type; None where that cannot be had."""
     if len(data) > MAX_SOURCE_BYTES:
-        return None
+        return None, ""
     program = Program(
         language="python",
         code=_SCALE,
@@ -98,7 +105,8 @@ async def _scaled(data: bytes, executor: Executor) -> bytes | None:
         await executor.run_beside(program, file)
     except SandboxError as error:
         _log.info("a picture was not scaled: %s", error)
-    return bytes(file.data) if _fits(bytes(file.data)) else None
+    picture = bytes(file.data)
+    return (picture if _fits(picture) else None), file.mime_type
 
 
 class _OneFile:
@@ -106,9 +114,11 @@ class _OneFile:
 
     def __init__(self) -> None:
         self.data = bytearray()
+        self.mime_type = ""
 
     def begin(self, path: bytes, size: int) -> None:
-        """Take the file's size."""
+        """Take the file's type, one of two, from its name."""
+        self.mime_type = "image/png" if path.endswith(b".png") else "image/jpeg"
 
     def write(self, data: bytes) -> None:
         """Take its next bytes."""

@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from mcp_sandbox.model import ExecutionResult
 
 
+MAX_FILES = 50
+"""Files that the text names; the structured form names all."""
+
+
 def as_text(result: ExecutionResult) -> str:
     """Return the whole result as a person would read it."""
     parts = [headline(result)]
@@ -16,6 +20,16 @@ def as_text(result: ExecutionResult) -> str:
     for name, text in (("stdout", result.stdout), ("stderr", result.stderr)):
         if text:
             parts.append(f"--- {name}\n{text.rstrip()}")
+    if result.artifacts:
+        files = [
+            f"{file.path} ({file.mime_type}, {file.size:,} bytes)" for file in result.artifacts[:MAX_FILES]
+        ]
+        if len(result.artifacts) > MAX_FILES:
+            files.append(f"and {len(result.artifacts) - MAX_FILES} more")
+        parts.append("--- files, to be had with read_artifact\n" + "\n".join(files))
+    if result.artifacts_skipped:
+        skipped = [f"{file.path}: {file.reason}" for file in result.artifacts_skipped[:MAX_FILES]]
+        parts.append("--- files that stayed behind\n" + "\n".join(skipped))
     return "\n".join(parts)
 
 
