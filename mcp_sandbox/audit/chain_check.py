@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_STEP = 500
+"""Records from one word of progress to the next."""
+
+
 class ChainRow(NamedTuple):
     """A row of `chains`."""
 
@@ -99,7 +103,9 @@ class ChainCheck:
         for seq, digest, body in found:
             self._check_record(seq, digest, body)
             self.records += 1
-            progress(1)
+            if self.records % _STEP == 0:
+                progress(_STEP)
+        progress(self.records % _STEP)
         self._check_end()
         for run in self._open.values():
             self._check_rows(run)

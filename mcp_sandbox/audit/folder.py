@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import sqlite3
 import stat
 import time
@@ -27,8 +28,8 @@ _OWN_FOLDER = "Name a folder of your own under [audit] path in the configuration
 
 _UNFINISHED_SUFFIX = ".tmp"
 
-_UNFINISHED_SECONDS = 3600
-"""Age from which an unfinished file is left over, not on its way."""
+_YOUNG_SECONDS = 3600
+"""Age up to which a file that no run names may be on its way to being named."""
 
 
 class Folder:
@@ -50,7 +51,7 @@ class Folder:
             OSError: It cannot be made.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for folder in (self.path, self.blobs, self.leases):
+        for folder in (self.path, self.blobs, self.leases, self.staging):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
             self._check(folder)
@@ -111,6 +112,8 @@ class Folder:
         digest, data = content.sha256, content.data
         target = self.blob(digest)
         if _is_file_of(target, content.size):
+            # Young again: `may_remove` leaves it to the record that is about to name it.
+            os.utime(target, follow_symlinks=False)
             return
         made = not target.parent.exists()
         target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -139,6 +142,10 @@ class Folder:
     def staged(self, run_id: str) -> Path:
         """Return where the files that come out of a run are written before they are kept."""
         return self.staging / run_id
+
+    def forget_staged(self, run_id: str) -> None:
+        """Delete what a dead server left of the files of a run."""
+        shutil.rmtree(self.staged(run_id), ignore_errors=True)
 
     def adopt(self, contents: Sequence[Content]) -> None:
         """Put staged files on disk and among the contents, before the record names them: it may take long.
@@ -184,12 +191,12 @@ class Folder:
                     yield path
 
     def may_remove(self, path: Path) -> bool:
-        """Tell whether a file that no run names is ours to delete: a content, or one left unfinished."""
-        if path.suffix == _UNFINISHED_SUFFIX:
-            with contextlib.suppress(FileNotFoundError):
-                return path.lstat().st_mtime < time.time() - _UNFINISHED_SECONDS
+        """Tell whether a file that no run names is ours and left over; a young one may be named yet."""
+        if path != self.blob(path.name) and path.suffix != _UNFINISHED_SUFFIX:
             return False
-        return path == self.blob(path.name)
+        with contextlib.suppress(FileNotFoundError):
+            return path.lstat().st_mtime < time.time() - _YOUNG_SECONDS
+        return False
 
     def size(self) -> int:
         """Return the bytes that the store takes on disk."""
@@ -206,15 +213,19 @@ class Folder:
             next_step="Look at the disk that holds it, or name another folder under [audit] path.",
         )
 
+    def failed(self, doing: str, error: sqlite3.Error) -> AuditError:
+        """Return the error for what SQLite says."""
+        return AuditError(
+            f"The run record in {self.path} cannot be {doing}: {error}.", next_step=_next_step(error)
+        )
+
     @contextlib.contextmanager
     def explained(self, doing: str = "written") -> Iterator[None]:
-        """Turn what SQLite and the system say into an error that names the folder and the next step."""
+        """Turn what SQLite and the system say into an AuditError that names the folder and the next step."""
         try:
             yield
         except sqlite3.Error as exc:
-            raise AuditError(
-                f"The run record in {self.path} cannot be {doing}: {exc}.", next_step=_next_step(exc)
-            ) from exc
+            raise self.failed(doing, exc) from exc
         except OSError as exc:
             full = exc.errno in {errno.ENOSPC, errno.EDQUOT}
             raise AuditError(

@@ -187,6 +187,7 @@ class Journal:
         data = {"status": "lost", "error": {"code": code, "message": message}, **more}
         for (number,) in left:
             self._append_closing(connection, chain, number, data, ())
+            self._folder.forget_staged(name_of(number))
 
     def _seal(self, connection: sqlite3.Connection, chain: Chain, data: Mapping[str, object]) -> None:
         chain.append(connection, "seal", self.now(), {**data, "records": chain.seq + 2})

@@ -175,8 +175,7 @@ def _remove_unnamed(folder: Folder, journal: Journal) -> int:
     """Delete the files that no run names: those of pruned runs, and what a crash left."""
     removed = 0
     for paths in _batches(folder.blob_paths()):
-        # In a transaction: no server can begin to name a file between the look and the deletion. One that has
-        # written it, and waits to name it, then looks again and writes it again.
+        # In a transaction: no server can begin to name a file between the look and the deletion.
         with journal.writing(BUSY_SECONDS) as (connection, _):
             for path in paths:
                 if not _is_named(connection, path) and folder.may_remove(path):

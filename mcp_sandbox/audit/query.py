@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +17,6 @@ from mcp_sandbox.errors import AuditError, RequestRefused
 from mcp_sandbox.model import ExecutionResult, Value
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator, Sequence
 
     from mcp_sandbox.audit.folder import Folder
@@ -252,7 +252,7 @@ class Reader:
         """Return one content of a run, or None where it has none of that role.
 
         Raises:
-            OSError: Its file is gone.
+            AuditError: Its file is gone.
         """
         found = self.connection.execute(
             "SELECT sha256, body FROM contents WHERE run = ? AND role = ?", (number, role)
@@ -260,7 +260,10 @@ class Reader:
         if found is None:
             return None
         digest, body = found
-        return self._folder.read(digest) if body is None else cast("bytes", body)
+        if body is not None:
+            return cast("bytes", body)
+        with self._folder.explained("read"):
+            return self._folder.read(digest)
 
     def policy(self, digest: str) -> dict[str, Any]:
         """Return a policy by its hash; an empty one where a malformed call had none."""
@@ -326,15 +329,20 @@ def reading(folder: Folder) -> Iterator[Reader]:
     with folder.explained("read"):
         folder.check()
         connection = connect(folder.database, immutable=folder.is_archive())
-        try:
+    try:
+        with folder.explained("read"):
             set_up(folder, connection)
             # A flipped bit may make a text that is not UTF-8: it must be read all the same, to be told of.
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
+        try:
             yield Reader(folder, connection)
-        finally:
-            connection.close()
+        except sqlite3.Error as exc:
+            # An OSError is left as it is: the caller may be writing a file of its own.
+            raise folder.failed("read", exc) from exc
+    finally:
+        connection.close()
 
 
 def opened_at(number: int) -> datetime:

@@ -56,6 +56,14 @@ class Opening(Value):
     """Run that this one repeats; empty where it repeats none."""
 
 
+class Caller(Value):
+    """Who made a call that was too malformed to be an opening."""
+
+    client: Client = Client()
+    workspace: str = ""
+    origin: Origin = "mcp"
+
+
 class Content(NamedTuple):
     """Bytes that a record names by their hash, and that are kept beside it."""
 

@@ -256,8 +256,8 @@ class _StoreCheck:
         )
         if left:
             self._incomplete.append(
-                f"{left} files in {self._folder.blobs} belong to no run (yet); "
-                "`mcp-sandbox runs prune` removes what stays so."
+                f"{left} files in {self._folder.blobs} belong to no run; "
+                "`mcp-sandbox runs prune` removes them."
             )
 
     def _is_still_named(self, file: File) -> bool:

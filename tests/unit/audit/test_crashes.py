@@ -251,7 +251,10 @@ async def test_what_a_crash_leaves_of_a_content_is_said_and_pruned(
     assert verified().incomplete == ()
     old = time.time() - 7200
     os.utime(unfinished, (old, old))
-    leave(Folder(folder).blob("cd" * 32))
+    left = Folder(folder).blob("cd" * 32)
+    leave(left)
+    assert "1 files" in verified().incomplete[0]
+    os.utime(left, (old, old))
     assert "2 files" in verified().incomplete[0]
     assert prune(Folder(folder), keep_bytes=1 << 40).files == 2
     assert verified().incomplete == ()
@@ -458,6 +461,7 @@ async def test_a_record_kept_busy_by_another_is_an_error_in_bounded_time(
     folder: Path, opening: Opening, run: Run, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(store_module, "OPENING_SECONDS", 0.3)
+    monkeypatch.setattr(store_module, "CLOSING_SECONDS", 0.3)
     store = AuditStore(folder)
     await run(store)
     other = sqlite3.connect(folder / "record.sqlite3", isolation_level=None)

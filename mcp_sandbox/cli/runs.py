@@ -1,0 +1,465 @@
+"""`mcp-sandbox runs`: what ran, with what, and what came of it.
+
+What a record holds was written by models and programs: all of it that is printed for people passes through
+`visible`, and nowhere is it read as markup.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from mcp_sandbox.cli.options import config_option, current_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from mcp_sandbox.audit.findings import Verification
+    from mcp_sandbox.audit.folder import Folder
+    from mcp_sandbox.audit.query import RunRecord, RunSummary, WorkspaceStats
+
+FOUND_FAULTS = 1
+"""Exit status of `verify` where something is not as it was recorded."""
+
+SHOWN_CHARACTERS = 4000
+"""How much of a program's output `show` prints of each stream."""
+
+BAR_WIDTH = 16
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """Return text that is safe on a terminal: what does not print is escaped, except line ends with `lines`.
+
+    Else a program could clear the screen, set the clipboard, or turn around the words that are read here.
+    """
+    kept = {"\n", "\t"} if lines else set()
+    return "".join(
+        letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """Read a point in time, said as an age (`90m`, `2h`, `30d`) or as a date."""
+    if value is None:
+        return None
+    age = re.fullmatch(r"([0-9]{1,6})([smhdw])", value)
+    try:
+        if age:
+            return datetime.now(UTC) - timedelta(seconds=int(age[1]) * _UNITS[age[2]])
+        return datetime.fromisoformat(value).astimezone()
+    except (ValueError, OverflowError):
+        message = f"{value!r} is no age such as 90m, 2h, 30d, and no date such as 2026-01-31."
+        raise click.BadParameter(message, ctx, param) from None
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Read a size with its unit."""
+    from mcp_sandbox.config.sizes import parse_size
+
+    try:
+        return None if value is None else parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} {error}", ctx, param) from None
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+run_argument = click.argument("run_id", metavar="RUN|last")
+
+
+@click.group()
+def runs() -> None:
+    """Look at the record of what ran.
+
+    RUN is a run's name or its first letters; `last` is the newest.
+    """
+
+
+@runs.command("list")
+@config_option
+@click.option("--workspace", metavar="NAME", help="Only runs of this workspace.")
+@click.option("--status", metavar="STATUS", help="Only exited, timed_out, refused, ...")
+@click.option(
+    "--since", metavar="AGE|DATE", callback=_moment, help="Only runs opened since: 90m, 2h, 30d, or a date."
+)
+@click.option("--code", metavar="TEXT", help="Only programs that hold this text.")
+@click.option("--artifact", metavar="FILE", help="Only runs that made this file: its name, path or SHA-256.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="At most so many.")
+@json_option
+def list_(
+    config_file: Path | None,
+    workspace: str | None,
+    status: str | None,
+    since: datetime | None,
+    code: str | None,
+    artifact: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List runs, newest first."""
+    from mcp_sandbox.audit.query import reading
+
+    with reading(_record(config_file)) as reader:
+        found = reader.list(
+            workspace=workspace,
+            status=status,
+            since=since,
+            code_contains=code,
+            artifact=artifact,
+            limit=limit,
+        )
+    if as_json:
+        _print_json([run.model_dump(mode="json") for run in found])
+    elif found:
+        _console().print(_table_of_runs(found))
+    else:
+        click.echo("No run on the record fits.", err=True)
+
+
+@runs.command()
+@config_option
+@run_argument
+@json_option
+def show(config_file: Path | None, run_id: str, as_json: bool) -> None:
+    """Show one run: who asked, the program, what came of it."""
+    from mcp_sandbox.audit.query import reading
+
+    with reading(_record(config_file)) as reader:
+        run = reader.get(run_id)
+        result = reader.result(run.summary.run_id)
+    shown = {} if result is None else {"stdout": result.stdout, "stderr": result.stderr}
+    if as_json:
+        _print_json({**run.model_dump(mode="json"), **shown})
+    else:
+        _print_run(run, shown)
+
+
+@runs.command()
+@config_option
+@run_argument
+@click.option("--stderr", is_flag=True, help="What it wrote to stderr instead of stdout.")
+def output(config_file: Path | None, run_id: str, stderr: bool) -> None:
+    """Print what a run wrote, as far as it was kept.
+
+    Byte for byte into a file or a pipe; on a terminal, with what does not print escaped.
+    """
+    from mcp_sandbox.audit.query import reading
+
+    with reading(_record(config_file)) as reader:
+        written = reader.output(run_id, "stderr" if stderr else "stdout")
+    if sys.stdout.isatty():
+        click.echo(visible(written.decode("utf-8", "backslashreplace"), lines=True), nl=False)
+    else:
+        sys.stdout.buffer.write(written)
+
+
+@runs.command()
+@config_option
+@click.argument("run_id", metavar="[RUN|last]", required=False)
+@click.option(
+    "-o", "--output", "target", type=click.File("wb"), default="-", help="File to write, not stdout."
+)
+@click.option("--since", metavar="AGE|DATE", callback=_moment, help="Without RUN: only runs opened since.")
+@click.option("--no-contents", is_flag=True, help="Without RUN: leave out programs and outputs.")
+def export(
+    config_file: Path | None, run_id: str | None, target: IO[bytes], since: datetime | None, no_contents: bool
+) -> None:
+    """Write the record as JSON Lines, or one RUN as a tar file.
+
+    A line is a record with its hash, chain by chain. The tar file holds all that is kept of the run, and sums to
+    check it by.
+    """
+    from mcp_sandbox.audit.export import archive, json_lines
+    from mcp_sandbox.audit.query import reading
+
+    if run_id is not None and target.isatty():
+        raise click.UsageError("a tar file is no text: give -o FILE, or a pipe")
+    try:
+        with reading(_record(config_file)) as reader:
+            if run_id is not None:
+                archive(reader, run_id, target)
+            else:
+                for line in json_lines(reader, since=since, contents=not no_contents):
+                    target.write(line.encode("ascii") + b"\n")
+        target.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise click.ClickException(f"cannot write: {error.strerror}") from error
+
+
+@runs.command()
+@config_option
+@click.option(
+    "--expect-head", metavar="HEAD", default="", help="The head that an earlier verification printed."
+)
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, config_file: Path | None, expect_head: str, as_json: bool) -> None:
+    """Find what was altered or removed since it was recorded.
+
+    Exit status 1 when something was. Keep the head that is printed somewhere else: with it, a later verification
+    also finds a record that was cut short, or replaced as a whole.
+    """
+    from mcp_sandbox.audit import verify as verification
+
+    folder = _record(config_file)
+    with _progress("verifying", "records") as advance:
+        found = verification.verify(folder, expect_head=expect_head, progress=advance)
+    if as_json:
+        _print_json(found.model_dump(mode="json"))
+    else:
+        _print_verification(found)
+    ctx.exit(0 if found.ok else FOUND_FAULTS)
+
+
+@runs.command()
+@config_option
+@click.option(
+    "--older-than", metavar="AGE|DATE", callback=_moment, help="Remove runs opened before: 90d, or a date."
+)
+@click.option(
+    "--keep-size",
+    metavar="SIZE",
+    callback=_size,
+    help="Remove the oldest until the record fits in so much: 5GB.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def prune(
+    config_file: Path | None, older_than: datetime | None, keep_size: int | None, dry_run: bool, yes: bool
+) -> None:
+    """Remove old runs, and put that on the record.
+
+    What is left can still be verified. A head printed before may name what is gone: keep a new one.
+    """
+    from rich.filesize import decimal
+
+    from mcp_sandbox.audit import prune as pruning
+
+    if older_than is None and keep_size is None:
+        raise click.UsageError("say what to remove: --older-than, --keep-size, or both")
+    folder = _record(config_file)
+    planned = pruning.prune(folder, older_than=older_than, keep_bytes=keep_size, dry_run=True)
+    if dry_run:
+        click.echo(
+            f"{planned.runs:,} runs would be removed ({decimal(planned.bytes)} of records and contents)."
+        )
+        return
+    if planned.runs and not yes:
+        click.confirm(f"Remove {planned.runs:,} runs ({decimal(planned.bytes)})?", abort=True)
+    with _progress("removing", "runs", planned.runs) as advance:
+        removed = pruning.prune(folder, older_than=older_than, keep_bytes=keep_size, progress=advance)
+    click.echo(f"{removed.runs:,} runs and {removed.files:,} files removed ({decimal(removed.bytes)}).")
+
+
+@runs.command()
+@config_option
+@json_option
+def stats(config_file: Path | None, as_json: bool) -> None:
+    """Count runs, failures and durations for each workspace."""
+    from mcp_sandbox.audit.query import reading
+
+    with reading(_record(config_file)) as reader:
+        found = reader.stats()
+    if as_json:
+        _print_json([one.model_dump(mode="json") for one in found])
+    elif found:
+        _console().print(_table_of_stats(found))
+    else:
+        click.echo("No run is on the record.", err=True)
+
+
+def _record(config_file: Path | None) -> Folder:
+    """Return the folder of the record that the configuration names."""
+    from mcp_sandbox.audit.folder import Folder
+    from mcp_sandbox.workspace import load_configuration
+
+    configuration = load_configuration(
+        config_file=config_file, workspace=None, environ=os.environ, cwd=current_folder()
+    )
+    return Folder(Path(configuration.audit.path))
+
+
+# Printing
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # In a pipe there is no width to fit: nothing may be cut off for lack of it.
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 10_000)
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    click.echo(json.dumps(value, indent=2, ensure_ascii=True))
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, whole: int) -> Table:
+    """Return a table; its first `whole` columns are never cut to the terminal's width, others may be.
+
+    A heading that starts with `>` is of a column of numbers.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[visible(cell) for cell in row] for row in rows]
+    table = Table(box=None, pad_edge=False, show_header=any(headings), padding=(0, 2, 0, 0))
+    for number, heading in enumerate(headings):
+        name = heading.lstrip(">")
+        widest = max((len(row[number]) for row in cells), default=0)
+        width = max(widest, len(name)) if number < whole else len(name)
+        table.add_column(
+            name, justify="right" if heading != name else "left", no_wrap=any(headings), min_width=width
+        )
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _when(moment: datetime) -> str:
+    return moment.astimezone().isoformat(" ", "seconds")[:19]
+
+
+def _duration(milliseconds: int | None) -> str:
+    if milliseconds is None:
+        return ""
+    return f"{milliseconds} ms" if milliseconds < 10_000 else f"{milliseconds / 1000:.1f} s"
+
+
+def _outcome(run: RunSummary) -> str:
+    status = f"exit {run.exit_code}" if run.status == "exited" and run.exit_code is not None else run.status
+    return status if run.error in {"", status} else f"{status}: {run.error}"
+
+
+def _table_of_runs(found: Sequence[RunSummary]) -> Table:
+    headings = ("run", "opened", "outcome", ">duration", "language", "workspace", "client")
+    rows = [
+        (
+            run.run_id,
+            _when(run.opened_at)[:16],
+            _outcome(run),
+            _duration(run.duration_ms),
+            run.language,
+            run.workspace,
+            run.client,
+        )
+        for run in found
+    ]
+    return _table(headings, rows, whole=4)
+
+
+def _table_of_stats(found: Sequence[WorkspaceStats]) -> Table:
+    headings = ("", ">runs", ">failed", ">median", ">95 %", ">longest", "workspace", "statuses")
+    most = max(one.runs for one in found)
+    rows = [
+        (
+            _bar(one.runs - one.failed, one.failed, most),
+            f"{one.runs:,}",
+            f"{one.failed:,} ({one.failed / one.runs:.0%})",
+            *map(_duration, (one.median_ms, one.p95_ms, one.longest_ms)),
+            one.workspace or "-",
+            ", ".join(f"{status} {count:,}" for status, count in sorted(one.statuses.items(), key=_by_count)),
+        )
+        for one in found
+    ]
+    return _table(headings, rows, whole=7)
+
+
+def _by_count(item: tuple[str, int]) -> int:
+    return -item[1]
+
+
+def _bar(fine: int, failed: int, most: int) -> str:
+    """Return a bar, full for what went well, light for what failed; none is too short to be seen."""
+    full, light = (max(round(BAR_WIDTH * count / most), 1 if count else 0) for count in (fine, failed))
+    return "█" * full + "░" * light
+
+
+def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a run, by what it is called here."""
+    opening, closing = run.opening["data"], run.closing["data"] if run.closing else {}
+    result, error = closing.get("result") or {}, closing.get("error") or opening.get("error") or {}
+    client = opening.get("client") or {}
+    summary = run.summary
+    yield "run", summary.run_id
+    yield "opened", _when(summary.opened_at)
+    yield "status", ", ".join(filter(None, (_outcome(summary), result.get("signal"))))
+    yield "error", error.get("message", "")
+    yield "duration", _duration(summary.duration_ms)
+    for key, unit in (("cpu_ms", "ms"), ("peak_memory_bytes", "bytes")):
+        yield key.rpartition("_")[0].replace("_", " "), f"{result[key]:,} {unit}" if result.get(key) else ""
+    yield "workspace", summary.workspace
+    yield (
+        "asked by",
+        " ".join(filter(None, (client.get("name"), client.get("version"), f"({summary.origin})"))),
+    )
+    yield "language", summary.language
+    yield "timeout asked", f"{opening['timeout_seconds']} s" if opening.get("timeout_seconds") else ""
+    yield "environment", ", ".join(opening.get("environment", ()))
+    yield "hint", result.get("hint", "")
+    for fact, value in (closing.get("facts") or {}).items():
+        yield fact.replace("_", " "), str(value)
+    for artifact in result.get("artifacts", ()):
+        yield "artifact", f"{artifact['path']} ({artifact['size']:,} bytes, {artifact['mime_type']})"
+    for blocked in result.get("blocked", ()):
+        yield "blocked", f"{blocked['host']}:{blocked['port']}: {blocked['reason']}"
+    yield (
+        "record",
+        f"{run.opening['seq']} of {run.server}" + (f", {run.closing['seq']}" if run.closing else ""),
+    )
+
+
+def _print_run(run: RunRecord, shown: dict[str, str]) -> None:
+    facts = [(name, value) for name, value in _facts(run) if value]
+    _console().print(_table(("", ""), facts, whole=1))
+    for title, text in (("program", run.code), *shown.items()):
+        if text:
+            click.echo(f"\n─── {title}")
+            click.echo(visible(text[:SHOWN_CHARACTERS], lines=True).rstrip("\n"))
+        if len(text) > SHOWN_CHARACTERS:
+            click.echo(f"… {len(text) - SHOWN_CHARACTERS:,} characters more: see `output` and `export`")
+
+
+def _print_verification(found: Verification) -> None:
+    click.echo(
+        f"{found.records:,} records of {found.runs:,} runs in {found.chains:,} chains, "
+        f"{found.contents:,} contents, {found.pruned:,} records pruned."
+    )
+    for problem in found.problems:
+        where = f"record {problem.seq} of {problem.server}: " if problem.seq is not None else ""
+        run = f" (run {problem.run_id})" if problem.run_id else ""
+        click.echo(f"{problem.fault:>10}  {visible(where + problem.message + run)}")
+    for note in found.incomplete:
+        click.echo(f"incomplete  {visible(note)}")
+    click.echo("All is as it was recorded." if found.ok else f"{len(found.problems):,} faults.")
+    click.echo(f"head: {found.head}")
+
+
+@contextmanager
+def _progress(title: str, unit: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show on stderr, where that is a terminal, how far a long command is; yield what counts."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (TextColumn(title), BarColumn(), TextColumn("{task.completed:,} " + unit), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda count: progress.advance(task, count)
