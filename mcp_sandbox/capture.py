@@ -94,9 +94,10 @@ class Capture:
         if kept <= budget:
             head, tail = bytes(self._head), bytes(self._tail)
         else:
-            whole = b"" if self.missing else bytes(self._head + self._tail)
-            head = _cut_end((whole or bytes(self._head))[: budget // 2])
-            tail = _cut_start((whole or bytes(self._tail or self._head))[-(budget - budget // 2) :])
+            beginning = bytes(self._head) if self.missing else bytes(self._head + self._tail)
+            end = bytes(self._tail) if self.missing else beginning
+            head = _cut_end(beginning[: budget // 2])
+            tail = _cut_start(end[max(0, len(end) - (budget - budget // 2)) :])
         dropped = self.total - len(head) - len(tail)
         shown_head = clean(head.decode("utf-8", "replace"))
         shown_tail = clean(tail.decode("utf-8", "replace"))
