@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MIN_TIMEOUT_SECONDS = 0.1
 MAX_FILES = 1000
 """Files that one call may bring along."""
-RESERVED = frozenset({"main.py", "main.py.new"})
+RESERVED = frozenset({"main.py"})
 SHELL_CODE_BYTES = (128 << 10) - 1
 """The kernel's limit for one argument, and a command is one: `bash -c COMMAND`."""
 
@@ -72,6 +72,11 @@ def spec(policy: Policy) -> SandboxSpec:
         mounts=(Mount(source=policy.path, target="/workspace"),) if policy.path else (),
         unsafe_allow_unconfined_seccomp=policy.unsafe_allow_unconfined_seccomp,
     )
+
+
+def ready_spec(policy: Policy) -> SandboxSpec:
+    """Return a sandbox that serves `spec` as well, with what takes long done before the program comes."""
+    return spec(policy).model_copy(update={"command": agent_command(policy.preload)})
 
 
 def _program(request: ExecutionRequest, policy: Policy) -> Program:
