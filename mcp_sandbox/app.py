@@ -15,7 +15,7 @@ from mcp_sandbox.engines.docker.engine import DockerEngine
 from mcp_sandbox.engines.pool import PooledEngine
 from mcp_sandbox.errors import AuditError, SandboxError
 from mcp_sandbox.executor import Executor
-from mcp_sandbox.plan import spec
+from mcp_sandbox.plan import ready_spec, spec
 from mcp_sandbox.presence import Presence
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ async def running(
         engine = PooledEngine(
             containers,
             spec(configuration.policy),
+            warm=ready_spec(configuration.policy),
             ready=configuration.policy.ready,
             idle_seconds=configuration.policy.ready_idle_seconds,
         )

@@ -78,6 +78,11 @@ def _absolute(path: str) -> str:
     return path
 
 
+def _list(value: object) -> object:
+    """Take the lists of a file for what they are: values that nobody changes."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _size(low: int, high: int) -> tuple[BeforeValidator, Between]:
     return BeforeValidator(parse_size), Between(low, high, format_size)
 
@@ -180,6 +185,11 @@ class PolicySettings(Settings):
     """Sandboxes that are kept started, never used, so that a call need not wait for one; 0 for none."""
     ready_idle_seconds: Annotated[float, Between(1, 86400)] = 900.0
     """How long a sandbox is kept ready when no call comes."""
+    preload: Annotated[
+        tuple[Annotated[str, _matching(r"[A-Za-z_][\w.]{0,99}", "the name of a module")], ...],
+        BeforeValidator(_list),
+    ] = ()
+    """Modules that a sandbox kept ready imports while it waits, such as `["numpy", "pandas"]`."""
     user: Annotated[str, AfterValidator(_user)] = ""
     """Numeric `uid:gid` of programs, never root; empty for your own ids (1000:1000 where you are root)."""
     unsafe_allow_unconfined_seccomp: bool = False
@@ -258,6 +268,8 @@ def written(settings: type[Settings], key: str, value: object) -> str:
         return str(value).lower()
     if isinstance(value, int) and is_size(settings, key):
         return format_size(value)
+    if isinstance(value, tuple):
+        return json.dumps(value, ensure_ascii=False)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

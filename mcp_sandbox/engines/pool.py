@@ -32,9 +32,19 @@ _log = logging.getLogger(__name__)
 class PooledEngine:
     """Keeps a number of started sandboxes of one spec."""
 
-    def __init__(self, engine: Engine, spec: SandboxSpec, *, ready: int, idle_seconds: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        spec: SandboxSpec,
+        *,
+        warm: SandboxSpec | None = None,
+        ready: int,
+        idle_seconds: float,
+    ) -> None:
         self._engine = engine
         self._spec = spec
+        self._warm = warm or spec
+        """What is launched to wait for `spec` to be asked for; differs in what it does while it waits alone."""
         self._ready = ready
         self._idle_seconds = idle_seconds
         self._kept: list[_Kept] = []
@@ -101,7 +111,7 @@ class PooledEngine:
     async def _keep(self, kept: _Kept) -> None:
         """Own one sandbox from its start to its end, whoever uses it in between."""
         try:
-            async with self._engine.launch(self._spec) as sandbox:
+            async with self._engine.launch(self._warm) as sandbox:
                 kept.sandbox = sandbox
                 kept.settled.set()
                 with anyio.move_on_after(self._idle_seconds):

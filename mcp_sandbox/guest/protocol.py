@@ -298,11 +298,14 @@ def _number(text: str) -> int:
     return int(text)
 
 
-@cache
-def agent_command() -> tuple[str, ...]:
-    """Return the argument vector that starts the agent in a container.
+def agent_command(preload: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the argument vector that starts the agent in a container; it imports `preload` while it waits.
 
     `-I -S`: neither the environment nor the image's site packages get to run code in the agent.
     """
-    source = files("mcp_sandbox.guest.inside").joinpath("agent.py").read_text(encoding="utf-8")
-    return ("python3", "-I", "-S", "-c", source)
+    return ("python3", "-I", "-S", "-c", _agent_source(), *preload)
+
+
+@cache
+def _agent_source() -> str:
+    return files("mcp_sandbox.guest.inside").joinpath("agent.py").read_text(encoding="utf-8")

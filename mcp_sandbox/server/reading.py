@@ -95,7 +95,7 @@ def given_files(files: Mapping[str, str]) -> tuple[tuple[str, bytes], ...]:
 
 
 def _decoded(path: str, content: str) -> bytes:
-    head, comma, payload = content[:200].partition(",")
+    head, comma, _ = content[:200].partition(",")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
         return encoded("files", content)
     try:

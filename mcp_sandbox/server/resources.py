@@ -1,4 +1,4 @@
-"""What a person may look at beside the tools: the record of runs, their output and their files. Nothing here changes."""
+"""What a person may look at beside the tools: the record of runs, their output, their files. All read-only."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ REST_SECONDS = 0.001  # after a small read: a million one-byte writes become a t
 SMALL = 4 << 10  # bytes: a read below this was a small one
 KILL_SECONDS = 1.0  # for processes that do not die of SIGKILL at once (uninterruptible sleep)
 PR_SET_DUMPABLE = 4
+WARM = "/tmp/.warm"
 F_SETPIPE_SZ = 1031  # fcntl names it from Python 3.10 on
 MAX_WALKED = 100000  # entries of the working folder that are looked at
 MAX_DEPTH = 64  # of folders in it: each level holds a descriptor open
@@ -189,7 +190,7 @@ class Agent:
             self.main = "_" + self.main
         os.mkfifo(self.main, 0o600)
         self.waiting_file = os.open(self.main, os.O_RDWR | os.O_NONBLOCK)
-        self.spawn(["python3", self.main])
+        self.spawn(["python3", self.main], warm_environment())
 
     def receive_file(self, payload):
         """Make a file that the call brings along; it takes the place of a workspace entry of that name."""
@@ -220,7 +221,7 @@ class Agent:
         self.send_fields(b"f", file=file, errno=error.errno)
         os._exit(0)
 
-    def spawn(self, argv):
+    def spawn(self, argv, environment=None):
         self.program = os.fork()
         if self.program:
             return
@@ -237,7 +238,7 @@ class Agent:
             program_ends = [output.program_end for output in self.outputs]
             for target, fd in enumerate([self.program_stdin, *program_ends]):
                 os.dup2(fd, target)
-            os.execvp(argv[0], argv)
+            os.execvpe(argv[0], argv, os.environ if environment is None else environment)
         except OSError as error:
             os.write(2, ("%s: %s\n" % (argv[0], error.strerror)).encode())
         finally:
@@ -255,6 +256,7 @@ class Agent:
             output.head_left = int(fields[b"head"])
             output.tail_size = int(fields[b"tail"])
         self.reap()
+        remove_folder(WARM)
         self.given = {path: identity(os.lstat(path)) for path in self.given}
         if fields[b"language"] == b"python":
             self.release(code, seekable=fields[b"seekable"] == b"1")
@@ -460,6 +462,56 @@ class Artifacts:
             size -= len(data)
         os.close(file)
         return None
+
+
+def warm_environment():
+    """Return the environment of a waiting Python that imports modules while it waits, as our arguments name them.
+
+    `site` imports a module of this name at start-up, wherever PYTHONPATH has it, before the program is opened. It
+    takes itself off the path and out of the environment again; the program finds its modules imported, no more.
+    """
+    modules = sys.argv[1:]
+    if not modules:
+        return None
+    os.mkdir(WARM, 0o700)
+    with open(WARM + "/sitecustomize.py", "w") as warm:
+        warm.write(WARM_UP % modules)
+    return dict(os.environ, PYTHONPATH=WARM)
+
+
+WARM_UP = """
+import importlib, os, sys
+sys.path.remove(os.path.dirname(__file__))
+sys.path_importer_cache.pop(os.path.dirname(__file__), None)
+del os.environ["PYTHONPATH"]
+silent = os.open(os.devnull, os.O_WRONLY)
+streams = os.dup(1), os.dup(2)
+os.dup2(silent, 1)
+os.dup2(silent, 2)
+for name in %r:
+    try:
+        importlib.import_module(name)
+    except Exception:
+        pass  # the program's own import will say what is wrong
+os.dup2(streams[0], 1)
+os.dup2(streams[1], 2)
+for fd in (silent, *streams):
+    os.close(fd)
+original = sys.modules.pop(__name__)
+try:
+    importlib.import_module(__name__)  # the image's own, which ours stood before
+except ImportError:
+    sys.modules[__name__] = original
+"""
+
+
+def remove_folder(path):
+    try:
+        for entry in os.scandir(path):
+            remove_folder(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+        os.rmdir(path)
+    except OSError:
+        pass
 
 
 def link_workspace():

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .conftest import User
 
 STANDARD = PolicySettings()
-ORDERED = set(PolicySettings.model_fields) - {"profile", "image", "user"}
+ORDERED = set(PolicySettings.model_fields) - {"profile", "image", "user", "preload"}
 
 
 def test_untrusted_says_something_of_every_key_that_has_a_direction() -> None:
