@@ -201,5 +201,7 @@ def _give_back(journal: Journal) -> None:
     left = _STEP_PAGES
     while left >= _STEP_PAGES:
         with journal.writing(BUSY_SECONDS) as (connection, _):
-            connection.execute(f"PRAGMA incremental_vacuum({_STEP_PAGES})").fetchall()
             (left,) = connection.execute("PRAGMA freelist_count").fetchone()
+            for _ in range(min(left, _STEP_PAGES)):
+                # One page each: Python's sqlite3 takes one step of this statement, however many are asked for.
+                connection.execute("PRAGMA incremental_vacuum(1)")

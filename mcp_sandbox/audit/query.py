@@ -377,8 +377,7 @@ def _trigrams(text: str) -> str:
     Raises:
         RequestRefused: It is too short to have one.
     """
-    # Past a NUL, neither the index nor LIKE sees anything.
-    text = rows.text(text).partition("\0")[0]
+    text = _searched(text)
     if len(text) < SHORTEST_SEARCH:
         raise RequestRefused(
             f"A search needs {SHORTEST_SEARCH} characters or more.", next_step="Give more of the code."
@@ -387,8 +386,13 @@ def _trigrams(text: str) -> str:
     return " AND ".join('"' + triple.replace('"', '""') + '"' for triple in triples)
 
 
+def _searched(text: str) -> str:
+    """Return what of `text` can be looked for: past a NUL neither the index nor LIKE sees anything."""
+    return rows.text(text).partition("\0")[0]
+
+
 def _like(text: str) -> str:
-    escaped = rows.text(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    escaped = _searched(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{escaped}%"
 
 
