@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -10,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,6 +21,9 @@ _T = TypeVar("_T")
 _STDOUT, _STDERR = 1, 2
 _HEADER = struct.Struct(">BxxxI")
 _READ_BYTES = 256 << 10
+_HUNG_UP = getattr(
+    select, "POLLRDHUP", 0
+)  # Linux tells of a TCP connection with this alone; others with POLLHUP
 DIAGNOSTICS_BYTES = 4096
 """Bytes of the first process's stderr that are kept."""
 
@@ -63,6 +68,7 @@ class AttachStream:
         while True:
             if data := self._demultiplex():
                 return data
+            await anyio.lowlevel.checkpoint()  # where there is always more, the others need their turn too
             try:
                 data = await self._when_ready(anyio.wait_readable, partial(self._socket.recv, _READ_BYTES))
             except OSError:
@@ -108,14 +114,12 @@ class AttachStream:
     @property
     def alive(self) -> bool:
         """Tell whether the other end is open, without taking what it sent."""
-        try:
-            return self._socket.recv(1, socket.MSG_PEEK) != b""
-        except BlockingIOError:
-            return True
-        except ValueError:
-            return True  # TLS cannot peek; a dead stream then ends the run as lost
-        except OSError:
+        if self._socket.fileno() < 0:
             return False
+        # Not by reading ahead: a waiting agent's greeting is there to be read long after its end.
+        poll = select.poll()
+        poll.register(self._socket, _HUNG_UP)
+        return not poll.poll(0)
 
     def close(self) -> None:
         """Let go of the container's stdin: its first process then ends, and everything with it."""
