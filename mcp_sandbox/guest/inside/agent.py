@@ -283,6 +283,7 @@ class Agent:
 
         Where it has not come to open its program yet, it finds the file instead of the FIFO: just as good.
         """
+        file = -1
         new = "." + os.urandom(8).hex()  # taken by nothing that was given
         try:
             file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
