@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib.resources import files
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROTOCOL = 1
 TOKEN_BYTES = 16
@@ -154,14 +157,16 @@ def encode_request(
     deadline_ms: int,
     seekable: bool,
     artifacts: ArtifactLimits,
+    environment: Sequence[tuple[str, bytes]] = (),
 ) -> bytes:
     """Frame the one request of a sandbox: the program, how much of its output and which files are wanted."""
+    variables = b"\0".join(name.encode("ascii") + b"=" + value for name, value in environment)
     header = (
-        f"language {language}\ncode {len(code)}\ntoken {token.hex()}\nhead {head}\ntail {tail}\n"
+        f"language {language}\ncode {len(code)}\nenvironment {len(variables)}\ntoken {token.hex()}\nhead {head}\ntail {tail}\n"
         f"deadline_ms {deadline_ms}\nseekable {int(seekable)}\nartifacts {artifacts.files}\n"
         f"artifact_bytes {artifacts.each_bytes}\nartifacts_bytes {artifacts.all_bytes}\n\n"
     ).encode("ascii")
-    return _down(b"R", header + code + stdin)
+    return _down(b"R", header + code + variables + stdin)
 
 
 def encode_file(path: str) -> bytes:

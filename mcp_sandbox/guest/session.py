@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
@@ -72,6 +72,8 @@ class Program:
     """Paths under the scratch folder, and contents, of files that the program finds there."""
     artifacts: ArtifactLimits = NO_ARTIFACTS
     """Which files may come out; none by default."""
+    environment: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+    """Variables of this run alone: where secrets are, if it has any."""
 
 
 class Stop:
@@ -226,6 +228,7 @@ class _Session:
                 deadline_ms=deadline_ms,
                 seekable=needs_seekable_source(program),
                 artifacts=program.artifacts,
+                environment=program.environment,
             )
         )
 

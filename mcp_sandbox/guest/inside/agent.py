@@ -251,7 +251,12 @@ class Agent:
         limits = (b"artifacts", b"artifact_bytes", b"artifacts_bytes")
         self.artifact_limits = [int(fields[name]) for name in limits]
         code = body[: int(fields[b"code"])]
-        self.inputs[0].data = memoryview(body[len(code) :])
+        variables = body[len(code) : len(code) + int(fields[b"environment"])]
+        self.inputs[0].data = memoryview(body[len(code) + len(variables) :])
+        environment = None
+        if variables:
+            environment = dict(os.environb)
+            environment.update(pair.split(b"=", 1) for pair in variables.split(b"\0"))
         for output in self.outputs:
             output.head_left = int(fields[b"head"])
             output.tail_size = int(fields[b"tail"])
@@ -259,12 +264,12 @@ class Agent:
         remove_folder(WARM)
         self.given = {path: identity(os.lstat(path)) for path in self.given}
         if fields[b"language"] == b"python":
-            self.release(code, seekable=fields[b"seekable"] == b"1")
+            self.release(code, fields[b"seekable"] == b"1", environment)
         else:
             self.dismiss()
             os.unlink(self.main)
             self.announce()
-            self.spawn([first_program("bash", "sh"), "-c", code])
+            self.spawn([first_program("bash", "sh"), "-c", code], environment)
         # Only now: no process of the program ever held it.
         self.token = bytes.fromhex(fields[b"token"].decode())
         os.close(self.program_stdin)
@@ -278,7 +283,7 @@ class Agent:
         self.send_fields(b"s")
         self.started = time.monotonic_ns()
 
-    def release(self, code, seekable):
+    def release(self, code, seekable, environment):
         """Let the waiting Python read its program, which from now on is also the file of that name.
 
         Where it has not come to open its program yet, it finds the file instead of the FIFO: just as good.
@@ -290,14 +295,17 @@ class Agent:
             write_all(file, code)
         except OSError as error:
             self.fail(error, file=0)
+        anew = seekable or environment is not None or self.wait_status is not None
+        if anew:
+            # Python seeks in a source that declares another encoding than UTF-8, which a FIFO refuses; and a
+            # process that waits cannot be given variables. Before the rename, or it could run the file, too.
+            self.dismiss()
         self.announce()
         os.rename(new, self.main)
         self.given[os.fsencode(self.main)] = identity(os.fstat(file))
         os.close(file)
-        if seekable or self.wait_status is not None:
-            # Python seeks in a source that declares another encoding than UTF-8, which a FIFO refuses.
-            self.dismiss()
-            self.spawn(["python3", self.main])
+        if anew:
+            self.spawn(["python3", self.main], environment)
             return
         source = Input(self.waiting_file)
         source.data = memoryview(code)
