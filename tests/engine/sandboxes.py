@@ -41,6 +41,13 @@ async def none_left(client: APIClient, folder: Path) -> None:
             await anyio.sleep(0.05)
 
 
+async def some_left(client: APIClient, folder: Path) -> None:
+    """Wait until the engine has such a container."""
+    with anyio.fail_after(SECONDS):
+        while not sandboxes(client, folder):  # noqa: ASYNC110  # the engine is asked, it does not tell
+            await anyio.sleep(0.05)
+
+
 async def sleeping(client: APIClient, folder: Path, programs: int = 1) -> list[str]:
     """Wait until that many sandboxes run `SLEEP`, and return their ids."""
     with anyio.fail_after(SECONDS):
