@@ -162,8 +162,8 @@ def encode_request(
     """Frame the one request of a sandbox: the program, how much of its output and which files are wanted."""
     variables = b"\0".join(name.encode("ascii") + b"=" + value for name, value in environment)
     header = (
-        f"language {language}\ncode {len(code)}\nenvironment {len(variables)}\ntoken {token.hex()}\nhead {head}\ntail {tail}\n"
-        f"deadline_ms {deadline_ms}\nseekable {int(seekable)}\nartifacts {artifacts.files}\n"
+        f"language {language}\ncode {len(code)}\nenvironment {len(variables)}\ntoken {token.hex()}\n"
+        f"head {head}\ntail {tail}\ndeadline_ms {deadline_ms}\nseekable {int(seekable)}\nartifacts {artifacts.files}\n"
         f"artifact_bytes {artifacts.each_bytes}\nartifacts_bytes {artifacts.all_bytes}\n\n"
     ).encode("ascii")
     return _down(b"R", header + code + variables + stdin)
