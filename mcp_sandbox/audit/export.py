@@ -25,7 +25,8 @@ def json_lines(reader: Reader, *, since: datetime | None = None, contents: bool 
     """Yield a line for each record, chain by chain: `server`, `seq`, `hash`, `record`, `contents`.
 
     The text after `"record":`, up to `,"contents":`, is what the hash covers, to the letter. With `since`,
-    records of earlier runs are left out, and what remains no longer links up.
+    records of earlier runs are left out, and what remains no longer links up. A text that is no record any more
+    stands under `damaged`.
 
     Raises:
         AuditError: A content is gone.
@@ -35,7 +36,11 @@ def json_lines(reader: Reader, *, since: datetime | None = None, contents: bool 
         "SELECT server, seq, hash, body FROM records JOIN chains ON chains.id = chain ORDER BY chain, seq"
     )
     for server, seq, digest, body in found:
-        data = read_body(body)["data"]
+        try:
+            data = read_body(body)["data"]
+        except (ValueError, RecursionError):
+            yield json.dumps({"server": server, "seq": seq, "hash": digest, "damaged": body})
+            continue
         number = _number(data)
         if number is None or number >= first:
             kept = dict(_contents(reader, data, number)) if contents and number is not None else {}

@@ -240,7 +240,7 @@ def _next_step(error: sqlite3.Error) -> str | None:
             return _FREE_SPACE
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return _TRY_AGAIN
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CONSTRAINT:
             return _DAMAGED
         case _:
             return None

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from mcp_sandbox.audit import rows
-from mcp_sandbox.audit.record import RunStatus, as_text, read_body
+from mcp_sandbox.audit.record import as_text, read_body
 from mcp_sandbox.audit.run_id import RANDOM_BITS, first_at, name_of, range_of
 from mcp_sandbox.audit.schema import connect, set_up
 from mcp_sandbox.errors import AuditError, RequestRefused
@@ -44,7 +44,8 @@ class RunSummary(Value):
     run_id: str
     opened_at: datetime
     workspace: str
-    status: RunStatus
+    status: str
+    """A `record.RunStatus`; text, so that a list is readable even where somebody changed it."""
     language: str
     """Empty where a malformed call named none."""
     origin: str
@@ -214,8 +215,8 @@ class Reader:
         return RunRecord(
             summary=_summary(row),
             server=server,
-            opening=read_body(self.record(server, row.opening)),
-            closing=None if row.closing is None else read_body(self.record(server, row.closing)),
+            opening=self._said(server, row.opening),
+            closing=None if row.closing is None else self._said(server, row.closing),
             policy=self.policy(row.policy),
             code=as_text(self.content(number, "code") or b""),
             contents=dict(sizes),
@@ -232,7 +233,10 @@ class Reader:
         if said is None:
             return None
         streams = {stream: self._shown(record.summary.run_id, stream) for stream in ("stdout", "stderr")}
-        return ExecutionResult.model_validate({**said, **streams})
+        try:
+            return ExecutionResult.model_validate({**said, **streams})
+        except ValueError as exc:
+            raise self._altered(record.server, record.closing["seq"] if record.closing else 0) from exc
 
     def _shown(self, run_id: str, stream: str) -> str:
         number = self.resolve(run_id)
@@ -292,6 +296,18 @@ class Reader:
                 next_step="Run `mcp-sandbox runs verify`.",
             )
         return cast("str", found[0])
+
+    def _said(self, server: str, seq: int) -> dict[str, Any]:
+        try:
+            return read_body(self.record(server, seq))
+        except (ValueError, RecursionError) as exc:
+            raise self._altered(server, seq) from exc
+
+    def _altered(self, server: str, seq: int) -> AuditError:
+        return AuditError(
+            f"Record {seq} of {server} in the run record in {self._folder.path} is not what was recorded.",
+            next_step="Run `mcp-sandbox runs verify`.",
+        )
 
     def stats(self) -> Sequence[WorkspaceStats]:
         """Return counts and durations for each workspace, the busiest first."""
@@ -355,7 +371,7 @@ def _summary(row: rows.RunRow) -> RunSummary:
         run_id=name_of(row.id),
         opened_at=opened_at(row.id),
         workspace=row.workspace,
-        status=cast("RunStatus", row.status),
+        status=row.status,
         language=row.language,
         origin=row.origin,
         client=row.client,

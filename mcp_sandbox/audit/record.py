@@ -15,6 +15,8 @@ from mcp_sandbox.model import Client, Language, Status, Value
 
 RECORD_VERSION = 1
 
+_KEYS = {"v", "kind", "server", "seq", "previous", "at", "data"}
+
 Origin = Literal["mcp", "cli", "replay"]
 
 Kind = Literal["genesis", "opening", "closing", "refused", "gap", "seal"]
@@ -162,6 +164,6 @@ def read_body(body: str) -> dict[str, Any]:
         ValueError: It is not a record.
     """
     record = json.loads(body)
-    if not isinstance(record, dict) or not isinstance(record.get("data"), dict):
-        raise ValueError("not a record")  # noqa: TRY004 - one error for all that is wrong with a text
+    if not isinstance(record, dict) or not record.keys() >= _KEYS or not isinstance(record["data"], dict):
+        raise ValueError("not a record")
     return record

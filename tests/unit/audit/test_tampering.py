@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mcp_sandbox.audit.export import json_lines
+from mcp_sandbox.audit.folder import Folder
+from mcp_sandbox.audit.query import reading
 from mcp_sandbox.audit.rows import INLINE_BYTES
 from mcp_sandbox.audit.store import AuditStore
 from mcp_sandbox.errors import AuditError, RequestRefused
@@ -327,6 +330,24 @@ async def test_a_forged_record_of_the_wrong_form_is_a_finding_not_a_crash(
     for seq in (0, 3, 4, 7):
         rehash(folder, seq, lambda record: record.update(data=data))
     assert not verified().ok
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{", "[" * 100_000, '{"data":{}}', '"\\ud800"'])
+async def test_a_run_whose_record_was_overwritten_is_said_to_be_when_it_is_read(
+    names: list[str], folder: Path, tamper: Tamper, body: str
+):
+    tamper(
+        f"UPDATE records SET body = '{body}' WHERE seq = 3", "UPDATE runs SET status = 'x' WHERE opening = 3"
+    )
+    store = AuditStore(folder)
+    assert [run.status for run in await store.list()] == ["exited", "x", "exited"]
+    with pytest.raises(AuditError, match="Record 3 of"):
+        await store.get(names[1])
+    with pytest.raises(AuditError, match="Record 3 of"):
+        await store.result(names[1])
+    with reading(Folder(folder)) as reader:
+        lines = [json.loads(line) for line in json_lines(reader)]
+    assert [line["seq"] for line in lines if "damaged" in line] == [3]
 
 
 async def test_a_damaged_database_is_said_to_be(names: list[str], folder: Path, verified: Verified):
