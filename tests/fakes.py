@@ -124,7 +124,10 @@ class FakeEngine:
         """What was launched, or tried to be."""
         self.launching = anyio.Event()
         """Set when a launch has begun; it goes on when `until` is set."""
+        self.removal = anyio.Event()
+        """Set when a sandbox has gone."""
         self._numbers = count(1)
+        self._scopes: dict[str, anyio.CancelScope] = {}
         self._processes = anyio.create_task_group()
 
     async def __aenter__(self) -> Self:
@@ -151,7 +154,7 @@ class FakeEngine:
             raise error
         process = Process(spec)
         sandbox = FakeSandbox(f"fake-{next(self._numbers)}", process)
-        scope = anyio.CancelScope()
+        scope = self._scopes[sandbox.name] = anyio.CancelScope()
         self.alive.add(sandbox.name)
         self.most_alive = max(self.most_alive, len(self.alive))
         self._processes.start_soon(self._play, process, sandbox, scope)
@@ -166,6 +169,11 @@ class FakeEngine:
             sandbox.alive = False
             self.alive.remove(sandbox.name)
             self.events.append("removed")
+            self.removal.set()
+
+    def kill(self, name: str) -> None:
+        """End a sandbox's first process, as a host does that is short of memory."""
+        self._scopes[name].cancel()
 
     async def _play(self, process: Process, sandbox: FakeSandbox, scope: anyio.CancelScope) -> None:
         try:

@@ -62,8 +62,11 @@ class PooledEngine:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)
-        return await self._engine.__aexit__(exc_type, exc, traceback)
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        finally:  # a cancelled server raises here, and its containers are still to be seen off
+            await self._engine.__aexit__(exc_type, exc, traceback)
+        return None
 
     @asynccontextmanager
     async def launch(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
