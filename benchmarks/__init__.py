@@ -1,0 +1,1 @@
+"""What it costs, against what else there is."""
