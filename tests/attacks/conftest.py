@@ -1,0 +1,67 @@
+"""A campaign: the attacks that were asked for, under way while the tests wait for their ends."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from mcp_sandbox.app import running
+from mcp_sandbox.config.policy import Configuration, Policy
+from mcp_sandbox.config.settings import MIB, AuditSettings, EngineSettings, ServerSettings
+from tests.attacks.campaign import AT_ONCE, Campaign
+from tests.conftest import IMAGE, RUNTIMES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+TIGHT = {
+    "memory": 512 * MIB,
+    "scratch_size": 64 * MIB,
+    "tmp_size": 16 * MIB,
+    "shm_size": 16 * MIB,
+    "inodes": 4096,
+    "nofile": 256,
+    "output_limit": 64 * 2**10,
+}
+"""Limits so low that what runs into them does so soon."""
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def campaign(
+    request: pytest.FixtureRequest, engine_host: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Campaign]:
+    """Every attack of this module's selected tests, under way."""
+    wanted = [
+        (item.callspec.params["attack"], item.callspec.params["runtime"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and hasattr(item, "callspec")
+        and "attack" in item.callspec.params
+    ]
+    async with AsyncExitStack() as stack:
+        executors = {}
+        for runtime in RUNTIMES:
+            configuration = Configuration(
+                engine=EngineSettings(host=engine_host),
+                server=ServerSettings(max_parallel=AT_ONCE, max_queued=4096),
+                audit=AuditSettings(path=str(tmp_path_factory.mktemp("audit"))),
+                policy=Policy.model_validate({"image": IMAGE, "runtime": runtime, **TIGHT}),
+            )
+            executors[runtime] = await stack.enter_async_context(
+                running(configuration, os.environ, origin="cli")
+            )
+        campaign = Campaign(executors, wanted)
+        async with anyio.create_task_group() as tasks:
+            campaign.start(tasks)
+            yield campaign
+            tasks.cancel_scope.cancel()
