@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.audit.folder import Folder
     from mcp_sandbox.audit.record import Kind
 
+_TRY_AGAIN = "Try again: the next name is another one."
 _CHANGED = "Run `mcp-sandbox runs verify`. The next call starts a new chain."
 
 
@@ -237,6 +238,7 @@ class Journal:
         before = chain.end
         try:
             self._expect_own_end(connection, chain)
+            before = chain.end
             yield connection
             self._attempted = chain.end
             _commit(connection, chain)
@@ -298,7 +300,7 @@ class Journal:
             server = secrets.token_hex(8)
             self._bury_the_dead(connection, server, seconds)
             # The lease before the record: a chain that is in the store and has no lease is dead.
-            self._lease = leases.take(self._folder.leases / server)
+            self._lease = self._take_lease(server)
             self._chain = self._write_genesis(connection, server, seconds)
         except BaseException:
             if self._lease:
@@ -306,6 +308,14 @@ class Journal:
             self._let_go()
             raise
         return self._chain
+
+    def _take_lease(self, server: str) -> leases.Lease:
+        lease = leases.take(self._folder.leases / server)
+        if lease is None:
+            raise AuditError(
+                f"Another process has the name {server} in {self._folder.path}.", next_step=_TRY_AGAIN
+            )
+        return lease
 
     def _write_genesis(self, connection: sqlite3.Connection, server: str, seconds: float) -> Chain:
         """Begin a chain whose first record names the ends of the others: none of them can then go missing."""

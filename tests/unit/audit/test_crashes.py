@@ -547,3 +547,38 @@ async def test_an_older_store_is_brought_forward_and_a_failing_step_leaves_it_as
     migrate(Folder(folder), connection, steps)
     connection.close()
     assert name
+
+
+class FailingCommit:
+    """A connection whose next commit reports a failure, before or after it is done."""
+
+    def __init__(self, connection: sqlite3.Connection, *, done: bool) -> None:
+        self._connection = connection
+        self._done = done
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *values: object) -> object:
+        if statement == "COMMIT":
+            if self._done:
+                self._connection.execute(statement)
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(statement, *values)
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_after_a_commit_that_failed_or_only_seemed_to_the_chain_goes_on_whole(
+    store: AuditStore, run: Run, verified: Verified, done: bool
+):
+    await run(store)
+    journal = store._journal
+    journal._connection = FailingCommit(journal._connection, done=done)
+    with pytest.raises(AuditError, match="disk I/O error"):
+        await run(store)
+    await run(store)
+    await store.aclose()
+    assert list((await statuses(store)).values()).count("lost") == int(done)
+    verification = verified()
+    assert verification.ok
+    assert verification.chains == 1
