@@ -23,8 +23,11 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Programs may signal process 1. Not SIG_IGN, which they would inherit.
         signal.signal(number, lambda *_: None)
+    # Not print: unbuffered, it drops the rest of a line where the kernel takes only a part of it, as gVisor's does.
+    answers = open(1, "wb")  # noqa: SIM115
     for name, program in json.loads(sys.stdin.buffer.readline()):
-        print(json.dumps({"name": name, **run(base64.b64decode(program))}), flush=True)
+        answers.write(json.dumps({"name": name, **run(base64.b64decode(program))}).encode() + b"\n")
+        answers.flush()
 
 
 def run(program):
