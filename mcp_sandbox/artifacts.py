@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+MAX_SKIPPED = 100
+"""Files that stayed behind and are told by name."""
 _WHY = {
     "link": "a link: only regular files come out",
     "not_a_file": "not a regular file",
@@ -113,6 +115,8 @@ class ArtifactCollector:
         )
 
     def _skip(self, path: bytes, reason: str) -> None:
+        if len(self.skipped) == MAX_SKIPPED:
+            return
         shown = clean(path.decode("utf-8", "replace")).replace("\n", "␊").replace("\t", "␉")
         self.skipped.append(SkippedArtifact(path=shown[:200], reason=_WHY.get(reason, reason)))
 

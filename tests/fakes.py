@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from mcp_sandbox.audit.store import Entry
+from mcp_sandbox.audit.store import NOBODY, Entry
 from mcp_sandbox.sandbox import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
-    from mcp_sandbox.audit.record import Opening
+    from mcp_sandbox.audit.query import RunSummary
+    from mcp_sandbox.audit.record import Caller, Content, Opening
     from mcp_sandbox.errors import SandboxError
     from mcp_sandbox.model import ExecutionResult
     from mcp_sandbox.sandbox import SandboxSpec
@@ -319,12 +321,21 @@ def plays(program: Callable[[Guest], Awaitable[None]]) -> Script:
 class FakeRecord:
     """Keeps what it is told, in this process, or cannot."""
 
-    def __init__(self, *, broken: SandboxError | None = None, events: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        broken: SandboxError | None = None,
+        folder: Path | None = None,
+        events: list[str] | None = None,
+    ) -> None:
         self._broken = broken
+        self._folder = folder
         self.events = events if events is not None else []
         self.openings: list[Opening] = []
         self.entries: list[Entry] = []
         self.calls_refused: list[tuple[Opening | Mapping[str, object], SandboxError]] = []
+        self.files: dict[str, bytes] = {}
+        """Files that came out, by their role."""
 
     @asynccontextmanager
     async def entry(self, opening: Opening) -> AsyncIterator[Entry]:
@@ -347,10 +358,35 @@ class FakeRecord:
         """What each run came to."""
         return [entry.result for entry in self.entries]
 
-    async def refused(self, request: Opening | Mapping[str, object], error: SandboxError) -> str:
+    async def refused(
+        self, request: Opening | Mapping[str, object], error: SandboxError, caller: Caller = NOBODY
+    ) -> str:
         """Keep a call that ran nothing."""
         self.calls_refused.append((request, error))
         return f"refused-{len(self.calls_refused)}"
+
+    def staging(self, run_id: str) -> Path | None:
+        """Return the test's own folder, if it gave one."""
+        return self._folder and self._folder / run_id
+
+    async def adopt(self, artifacts: Sequence[Content]) -> None:
+        """Keep the content of each file."""
+        self.events.append("files kept")
+        for content in artifacts:
+            assert content.file is not None
+            self.files[content.role] = content.file.read_bytes()
+
+    async def recent(self, limit: int) -> Sequence[RunSummary]:
+        """Return nothing: nobody asks a fake what was."""
+        return ()
+
+    async def content(self, run_id: str, role: str) -> bytes | None:
+        """Return a file that came out."""
+        return self.files.get(role)
+
+    async def result(self, prefix: str) -> ExecutionResult | None:
+        """Return what that run came to."""
+        return next((entry.result for entry in self.entries if entry.run_id == prefix), None)
 
     async def open(self) -> None:
         """Fail now, if at all."""
