@@ -47,14 +47,20 @@ class Folder:
         """Make what is missing, 0700, and refuse what somebody else could steer.
 
         Raises:
-            AuditError: A folder is a symlink, not a folder, or writable by others.
+            AuditError: A part is a symlink, not what it should be, somebody else's, or writable by others.
             OSError: It cannot be made.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.path, self.blobs, self.leases, self.staging):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
+                _sync_folder(folder.parent)
             self._check(folder)
+            if folder.lstat().st_uid != os.geteuid():
+                raise AuditError(
+                    f"{folder}, of the run record, belongs to somebody else.", next_step=_OWN_FOLDER
+                )
+        self._check_database()
         descriptor = os.open(self.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.close(descriptor)
 
@@ -71,8 +77,13 @@ class Folder:
             )
         for folder in (self.path, self.blobs, self.leases):
             self._check(folder)
+        self._check_database()
+
+    def _check_database(self) -> None:
         if self.database.is_symlink():
-            raise AuditError(f"{self.database} is a symbolic link.", next_step=_OWN_FOLDER)
+            raise AuditError(
+                f"{self.database}, of the run record, is a symbolic link.", next_step=_OWN_FOLDER
+            )
 
     @staticmethod
     def _check(folder: Path) -> None:
