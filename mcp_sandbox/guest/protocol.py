@@ -30,9 +30,18 @@ MAX_PAYLOAD = 64 << 10
 MAX_PATH_BYTES = 1024
 """Longest path of a file that comes out, in bytes."""
 MAX_NUMBER = 1 << 62
+WINDOW = 256 << 10
+"""Bytes of one tunnelled connection, each way, that are under way unasked."""
+MAX_CONNECTIONS = 64
+"""Tunnelled connections at once; the agent accepts no more."""
+EGRESS = "--egress"
+"""Argument of an agent that takes connections to the outside."""
+PROXY_PORT = 3128
+"""Where it listens, on the sandbox's loopback."""
 
 _UP = struct.Struct(f">{TOKEN_BYTES}scI")
 _DOWN = struct.Struct(">cI")
+_NUMBER = struct.Struct(">I")
 _NO_TOKEN = bytes(TOKEN_BYTES)
 
 
@@ -54,6 +63,11 @@ class Kind(Enum):
     ARTIFACT_DATA = b"d"
     ARTIFACT_REFUSED = b"r"
     DONE = b"z"
+    OPENED = b"c"
+    SENT = b"w"
+    SENT_ALL = b"q"
+    CREDIT = b"v"
+    GONE = b"k"
     FAILED = b"f"
 
 
@@ -177,6 +191,49 @@ def encode_file(path: str) -> bytes:
 def encode_data(data: bytes) -> bytes:
     """Frame the next bytes of the file that goes in."""
     return _down(b"D", data)
+
+
+def encode_sent(number: int, data: bytes) -> bytes:
+    """Frame bytes for one tunnelled connection of the program's."""
+    return _down(b"W", _NUMBER.pack(number) + data)
+
+
+def encode_sent_all(number: int) -> bytes:
+    """Frame that no more bytes come for one connection."""
+    return _down(b"Q", _NUMBER.pack(number))
+
+
+def encode_credit(number: int, count: int) -> bytes:
+    """Frame how many bytes more will be taken from one connection."""
+    return _down(b"V", _NUMBER.pack(number) + _NUMBER.pack(count))
+
+
+def encode_close(number: int) -> bytes:
+    """Frame that one connection is to end, once the program has what was sent; no more is taken from it."""
+    return _down(b"X", _NUMBER.pack(number))
+
+
+def decode_numbered(payload: bytes) -> tuple[int, bytes]:
+    """Return the connection that a frame is about, and what it says of it.
+
+    Raises:
+        ProtocolViolation: It is about none.
+    """
+    if len(payload) < _NUMBER.size:
+        raise ProtocolViolation("a frame is about no connection")
+    return _NUMBER.unpack_from(payload)[0], payload[_NUMBER.size :]
+
+
+def decode_credit(rest: bytes) -> int:
+    """Return how many bytes more the program's side will take.
+
+    Raises:
+        ProtocolViolation: It does not say.
+    """
+    if len(rest) != _NUMBER.size:
+        raise ProtocolViolation("a frame says no number")
+    credit: int = _NUMBER.unpack(rest)[0]
+    return credit
 
 
 def encode_kill() -> bytes:
@@ -303,12 +360,13 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def agent_command(preload: tuple[str, ...] = ()) -> tuple[str, ...]:
+def agent_command(preload: tuple[str, ...] = (), *, egress: bool = False) -> tuple[str, ...]:
     """Return the argument vector that starts the agent in a container; it imports `preload` while it waits.
 
     `-I -S`: neither the environment nor the image's site packages get to run code in the agent.
     """
-    return ("python3", "-I", "-S", "-c", _agent_source(), *preload)
+    options = (EGRESS,) if egress else ()
+    return ("python3", "-I", "-S", "-c", _agent_source(), *options, *preload)
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -36,8 +37,13 @@ from mcp_sandbox.guest.protocol import (
     encode_kill,
     encode_request,
 )
+from mcp_sandbox.guest.tunnel import Tunnels
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from anyio.abc import ByteStream
+
     from mcp_sandbox.model import Language
     from mcp_sandbox.sandbox import Sandbox
 
@@ -52,6 +58,8 @@ AGENT_GRACE_SECONDS = 2.0
 """The agent enforces the deadline too, this much later: a second line, should this side stall."""
 
 _CODING_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-_.a-zA-Z0-9]+)")
+
+_TUNNELLED = (Kind.OPENED, Kind.SENT, Kind.SENT_ALL, Kind.CREDIT, Kind.GONE)
 
 Stream = Literal["stdout", "stderr"]
 
@@ -149,6 +157,7 @@ async def run_program(
     sink: OutputSink,
     artifacts: ArtifactSink | None = None,
     stop: Stop | None = None,
+    answer: Callable[[ByteStream], Awaitable[None]] | None = None,
 ) -> Report:
     """Run one program in a never-used sandbox and return how it ended; `sink` gets its output as it comes.
 
@@ -156,11 +165,34 @@ async def run_program(
         RequestRefused: A file that goes in could not be written there; nothing ran.
     """
     session = _Session(sandbox, sink)
-    report = await _run(session, program, stop or Stop())
+    stop = stop or Stop()
+    if answer is None:
+        report = await _run(session, program, stop)
+    else:
+        report = await _run_with_tunnels(session, program, stop, answer)
     if report.end is None or artifacts is None or not program.artifacts.files:
         return report
     with anyio.move_on_after(ARTIFACTS_SECONDS), suppress(ProtocolViolation, anyio.EndOfStream):
         return replace(report, artifacts_refused=await session.collect(artifacts, program.artifacts))
+    return report
+
+
+async def _run_with_tunnels(
+    session: _Session, program: Program, stop: Stop, answer: Callable[[ByteStream], Awaitable[None]]
+) -> Report:
+    """Run the program while its connections to the outside are answered."""
+    refusal: RequestRefused | None = None
+    report = Report(None, False, "it was not started")
+    async with anyio.create_task_group() as tasks:
+        session.carry(Tunnels(answer, tasks, session.send_later, stop.request))
+        tasks.start_soon(session.send_on)
+        try:
+            report = await _run(session, program, stop)
+        except RequestRefused as error:
+            refusal = error  # raised below, where no task group wraps it
+        tasks.cancel_scope.cancel()
+    if refusal:
+        raise refusal
     return report
 
 
@@ -194,6 +226,27 @@ class _Session:
         self._sink = sink
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._reader = FrameReader(self._token)
+        self._tunnels: Tunnels | None = None
+        self._unsent: deque[bytes] = deque()
+        self._more = anyio.Event()
+
+    def carry(self, tunnels: Tunnels) -> None:
+        """Let frames about connections go there."""
+        self._tunnels = tunnels
+
+    def send_later(self, frame: bytes) -> None:
+        """Have a frame sent whole, after those before it; what waits is bounded by what may be under way."""
+        self._unsent.append(frame)
+        self._more.set()
+
+    async def send_on(self) -> None:
+        """Send frame after frame: one task alone, so that none is cut off or torn."""
+        with suppress(anyio.BrokenResourceError):
+            while True:
+                while self._unsent:
+                    await self._sandbox.send(self._unsent.popleft())
+                self._more = anyio.Event()
+                await self._more.wait()
 
     async def start(self, program: Program) -> None:
         """Send the program and wait until it runs."""
@@ -234,7 +287,10 @@ class _Session:
 
     async def kill(self) -> None:
         """Have the agent end the program now."""
-        await self._sandbox.send(encode_kill())
+        if self._tunnels:
+            self.send_later(encode_kill())
+        else:
+            await self._sandbox.send(encode_kill())
 
     async def listen(self) -> End:
         """Pass output on until the agent gives its account of the end."""
@@ -251,6 +307,8 @@ class _Session:
                     self._sink.write_tail("stderr", frame.payload)
                 case Kind.END:
                     return decode_end(frame.payload)
+                case _ if self._tunnels and frame.kind in _TUNNELLED:
+                    self._tunnels.take(frame)
                 case _:
                     raise ProtocolViolation("a frame came out of turn")
 

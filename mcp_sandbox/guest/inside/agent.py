@@ -39,6 +39,12 @@ MAX_DEPTH = 64  # of folders in it: each level holds a descriptor open
 MAX_PATH = 1024  # bytes of an artifact's path
 MAX_REFUSALS = 100  # artifacts whose refusal is told by name; the rest is counted
 
+EGRESS = "--egress"
+PROXY_PORT = 3128
+MAX_CONNECTIONS = 64
+WINDOW = 256 << 10  # bytes of one connection, each way, that are under way unasked
+
+NUMBER = struct.Struct(">I")
 UP = struct.Struct(">16scI")  # token, kind, length of the payload
 DOWN = struct.Struct(">cI")  # kind, length of the payload
 
@@ -132,6 +138,7 @@ class Agent:
         self.links = {}
         self.given = {}
         self.receiving = -1
+        self.proxy = None
         self.woken, wake = os.pipe()
         for fd in (self.woken, wake):
             os.set_blocking(fd, False)
@@ -172,6 +179,8 @@ class Agent:
                 self.start(payload)
             elif kind == b"K" and self.started:
                 self.finish("killed")
+            elif self.proxy and len(payload) >= NUMBER.size:
+                self.proxy.hear(kind, payload)
             else:
                 os._exit(70)
 
@@ -184,6 +193,8 @@ class Agent:
         we hold open. No frame, flag or argument of ours is ever in it.
         """
         os.chdir(SCRATCH)
+        if EGRESS in sys.argv:
+            self.proxy = Proxy(self)
         self.links = link_workspace()
         self.main = "main.py"
         while os.fsencode(self.main) in self.links:  # a workspace's own file of that name stays what it is
@@ -387,6 +398,8 @@ class Agent:
             for output in self.outputs:
                 if output.fd in ready:
                     output.read(self)
+            if self.proxy:
+                self.proxy.serve(ready)
             self.inputs = [i for i in self.inputs if i.fd not in ready or i.write()]
 
     def wait(self, now):
@@ -403,7 +416,125 @@ class Agent:
                     wake_at.append(output.rest_until)
             for source in self.inputs:
                 poll.register(source.fd, select.POLLOUT)
+            if self.proxy:
+                self.proxy.register(poll)
         return dict(poll.poll(max(0, min(wake_at) - now) * 1000 if wake_at else None))
+
+
+class Proxy:
+    """Where connections to the outside begin: each is carried, as frames, to the proxy on the host side.
+
+    The sandbox has no network; this listens on its loopback alone. Neither side sends more than the other has said
+    it will take (`credit`), so a slow reader slows the sender and grows no memory.
+    """
+
+    def __init__(self, agent):
+        import socket  # only here: it costs a waiting sandbox time and memory
+
+        self.agent = agent
+        self.listener = socket.create_server(("127.0.0.1", PROXY_PORT), backlog=64)
+        self.listener.setblocking(False)
+        self.connections = {}
+        self.number = 0
+
+    def register(self, poll):
+        if len(self.connections) < MAX_CONNECTIONS:
+            poll.register(self.listener, select.POLLIN)
+        for connection in self.connections.values():
+            if connection.events():
+                poll.register(connection.socket, connection.events())
+
+    def serve(self, ready):
+        for connection in list(self.connections.values()):
+            events = ready.get(connection.socket.fileno(), 0)
+            try:
+                if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                    connection.read(self.agent)
+                if events & select.POLLOUT:
+                    connection.write(self.agent)
+            except BlockingIOError:
+                continue
+            except OSError:
+                self.drop(connection, tell=True)
+                continue
+            if connection.is_over():
+                self.drop(connection, tell=False)
+        if self.listener.fileno() in ready:
+            try:
+                accepted, _ = self.listener.accept()
+            except OSError:
+                return  # it gave up, or descriptors ran out: it will try again
+            self.number += 1
+            self.connections[self.number] = Connection(self.number, accepted)
+            self.agent.send(b"c", NUMBER.pack(self.number))
+
+    def hear(self, kind, payload):
+        """Take what the host side says to one connection; one that is gone already has nobody to tell."""
+        (number,) = NUMBER.unpack_from(payload)
+        connection = self.connections.get(number)
+        if connection is None:
+            return
+        if kind == b"W":
+            connection.pending += payload[NUMBER.size :]
+        elif kind == b"V":
+            connection.credit += NUMBER.unpack_from(payload, NUMBER.size)[0]
+        elif kind in (b"Q", b"X"):
+            connection.told_all = True
+            connection.heard_all = connection.heard_all or kind == b"X"
+            if not connection.pending:
+                connection.finish_writing()
+            if connection.is_over():
+                self.drop(connection, tell=False)
+
+    def drop(self, connection, tell):
+        del self.connections[connection.number]
+        connection.socket.close()
+        if tell:
+            self.agent.send(b"k", NUMBER.pack(connection.number))
+
+
+class Connection:
+    """One connection of the program's to the outside."""
+
+    def __init__(self, number, accepted):
+        self.number = number
+        self.socket = accepted
+        self.socket.setblocking(False)
+        self.credit = WINDOW
+        self.pending = bytearray()
+        self.heard_all = False
+        self.told_all = False
+
+    def events(self):
+        wanted = select.POLLIN if self.credit and not self.heard_all else 0
+        return wanted | (select.POLLOUT if self.pending else 0)
+
+    def is_over(self):
+        return self.heard_all and self.told_all and not self.pending
+
+    def read(self, agent):
+        if self.heard_all or not self.credit:
+            return
+        data = self.socket.recv(min(CHUNK - NUMBER.size, self.credit))
+        if data:
+            self.credit -= len(data)
+            agent.send(b"w", NUMBER.pack(self.number) + data)
+        else:
+            self.heard_all = True
+            agent.send(b"q", NUMBER.pack(self.number))
+
+    def write(self, agent):
+        written = self.socket.send(self.pending)
+        del self.pending[:written]
+        agent.send(b"v", NUMBER.pack(self.number) + NUMBER.pack(written))
+        if self.told_all and not self.pending:
+            self.finish_writing()
+
+    def finish_writing(self):
+        try:
+            self.socket.shutdown(1)
+        except OSError:
+            self.heard_all = True
 
 
 class Artifacts:
@@ -479,7 +610,7 @@ def warm_environment():
     `site` imports a module of this name at start-up, wherever PYTHONPATH has it, before the program is opened. It
     takes itself off the path and out of the environment again; the program finds its modules imported, no more.
     """
-    modules = sys.argv[1:]
+    modules = [name for name in sys.argv[1:] if name != EGRESS]
     if not modules:
         return None
     os.mkdir(WARM, 0o700)
