@@ -10,7 +10,7 @@ import hashlib
 import mimetypes
 import shutil
 import unicodedata
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
@@ -65,17 +65,24 @@ class ArtifactCollector:
             self._skip(path, "collides")
         else:
             self._seen.add(key)
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._current = _Incoming(name, size, self._folder / str(len(self.contents)))
-            if not size:
-                self._end()
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._current = _Incoming(name, size, self._folder / str(len(self.contents)))
+            except OSError as error:
+                self._skip(path, _unstored(error))
+            else:
+                if not size:
+                    self._end()
 
     def write(self, data: bytes) -> None:
         """Take the next bytes of the file; see `ArtifactSink.write`."""
         if self._current:
-            self._current.write(data)
-            if not self._current.left:
-                self._end()
+            try:
+                self._current.write(data)
+                if not self._current.left:
+                    self._end()
+            except OSError as error:  # the disk is full, say: the run's result must come all the same
+                self._give_up(_unstored(error))
 
     def refused(self, path: bytes, reason: str) -> None:
         """Learn that a file was kept back; see `ArtifactSink.refused`."""
@@ -88,18 +95,30 @@ class ArtifactCollector:
 
     def discard(self) -> None:
         """Remove what was not taken away."""
-        self._end()
+        self._give_up("incomplete")
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def lose(self, reason: str) -> None:
+        """Give up every file that came out, for a reason that is not the program's."""
+        for artifact in self.artifacts:
+            self._skip(artifact.path.encode(), reason)
+        self.artifacts, self.contents = [], []
+
+    def _give_up(self, reason: str) -> None:
+        incoming, self._current = self._current, None
+        if incoming:
+            with suppress(OSError):
+                incoming.file.close()
+            incoming.target.unlink(missing_ok=True)
+            self._skip(incoming.name.encode(), reason)
+
     def _end(self) -> None:
+        if self._current and self._current.left:
+            self._give_up("incomplete")
         incoming, self._current = self._current, None
         if incoming is None:
             return
         incoming.file.close()
-        if incoming.left:
-            incoming.target.unlink()
-            self._skip(incoming.name.encode(), "incomplete")
-            return
         digest = incoming.hash.hexdigest()
         self.contents.append(
             Content(f"artifact:{incoming.name}", b"", digest, incoming.target, incoming.size)
@@ -147,6 +166,10 @@ class _Incoming:
         self.left -= len(data)
         self.hash.update(data)
         self.file.write(data)
+
+
+def _unstored(error: OSError) -> str:
+    return f"it could not be stored: {error.strerror.lower() if error.strerror else type(error).__name__}"
 
 
 def readable_path(path: bytes) -> str | None:

@@ -16,7 +16,7 @@ import anyio
 from mcp_sandbox.artifacts import collecting
 from mcp_sandbox.audit.record import InputFile, Opening
 from mcp_sandbox.capture import Capture, clean, share
-from mcp_sandbox.errors import Busy
+from mcp_sandbox.errors import AuditError, Busy
 from mcp_sandbox.guest.session import Stop, run_program
 from mcp_sandbox.hints import hint_for
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Status
@@ -79,8 +79,7 @@ class Executor:
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
                 if files:
-                    files.finish()
-                    await self.record.adopt(files.contents)
+                    await self._keep(files)
                 result = settle(run, planned, report, ending, files, self.policy)
                 if report.lost_because:
                     entry.note(
@@ -94,6 +93,14 @@ class Executor:
                     artifacts=files.contents if files else (),
                 )
             return result
+
+    async def _keep(self, files: ArtifactCollector) -> None:
+        """Keep the files that came out; a disk that is full by then takes them, not the run's result."""
+        files.finish()
+        try:
+            await self.record.adopt(files.contents)
+        except AuditError as error:
+            files.lose(f"it could not be kept: {error.message}")
 
     async def run_beside(self, program: Program, files: ArtifactSink) -> None:
         """Run a program of our own on data from a run, where hostile data belongs; it is no run of anybody's.
