@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.server import MCPServer
@@ -16,19 +16,35 @@ from mcp.server.stdio import stdio_server
 
 from mcp_sandbox import __version__
 from mcp_sandbox.app import running
+from mcp_sandbox.capture import clean
+from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.server.describe import instructions
 from mcp_sandbox.server.flight import Flights
 from mcp_sandbox.server.resources import add_resources
-from mcp_sandbox.server.tools import make_tools
+from mcp_sandbox.server.tools import failure, make_tools
 from mcp_sandbox.server.wire import Wire
 
 if TYPE_CHECKING:
     from mcp_sandbox.config.policy import Configuration
 
 
+class SandboxServer(MCPServer):
+    """An MCP server that answers in words of its own where a tool is not there."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Call a tool."""
+        tools = [tool.name for tool in await self.list_tools()]
+        if name in tools:
+            return await super().call_tool(name, arguments, context)
+        there = ", ".join(f"`{tool}`" for tool in tools)
+        return failure(
+            RequestRefused(f"there is no tool `{clean(name)[:80]}`.", next_step=f"There are {there}.")
+        )
+
+
 def create_server(flights: Flights) -> MCPServer:
     """Return the server whose tools run under the executor's policy."""
-    server = MCPServer(
+    server = SandboxServer(
         "mcp-sandbox",
         title="MCP Sandbox",
         version=__version__,

@@ -139,9 +139,11 @@ class RawClient:
         message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
         await self.send(json.dumps(message).encode() + b"\n")
 
-    async def heard(self, wanted: Callable[[Message], bool], seconds: float = ANSWER_SECONDS) -> Message:
-        """Wait for a message, which may have come already."""
-        seen = 0
+    async def heard(
+        self, wanted: Callable[[Message], bool], seconds: float = ANSWER_SECONDS, *, after: int = 0
+    ) -> Message:
+        """Wait for a message, which may have come already, but not as one of the first `after`."""
+        seen = after
         with anyio.fail_after(seconds):
             while True:
                 for message in self.messages[seen:]:
