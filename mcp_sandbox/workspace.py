@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp_sandbox.config.layers import Layer, Resolved
-    from mcp_sandbox.config.settings import AuditSettings
+    from mcp_sandbox.config.settings import AuditSettings, MountSettings
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Found:
     audit: AuditSettings
     name: str
     folder: Path | None
+    mounts: tuple[MountSettings, ...]
     layers: tuple[Layer, ...]
     sources: Mapping[str, str]
 
@@ -95,7 +96,10 @@ def own_policy(found: Found) -> Resolved:
 
 def _configuration(found: Found, resolved: Resolved) -> Configuration:
     policy = Policy(
-        **resolved.values, workspace=found.name, path=None if found.folder is None else str(found.folder)
+        **resolved.values,
+        workspace=found.name,
+        path=None if found.folder is None else str(found.folder),
+        mounts=found.mounts,
     )
     if policy.profile == "untrusted" and found.audit.unsafe_run_unrecorded:
         document = found.user_file.document
@@ -121,14 +125,21 @@ def find(invocation: Invocation) -> Found:
     choice = _choose(user_file, invocation)
     audit = _audit(user_file, invocation.places)
     folder, folder_source = _folder(user_file, choice, audit, invocation)
+    mounts = _mounts(user_file, choice.entry, _keep_out(user_file, audit, invocation), invocation.places)
     return Found(
         file=file,
         user_file=user_file,
         audit=audit,
         name=choice.entry or (_name_of(folder, user_file) if folder else NO_FOLDER),
         folder=folder,
+        mounts=mounts,
         layers=user_file.layers(choice.entry),
-        sources={**_sources(user_file), "workspace": choice.source, "path": folder_source},
+        sources={
+            **_sources(user_file),
+            "workspace": choice.source,
+            "path": folder_source,
+            "mounts": choice.source,
+        },
     )
 
 
@@ -148,6 +159,7 @@ def check_file(invocation: Invocation) -> Path | None:
             _entry_folder(user_file, name, invocation.places, keep_out)
         except ValueError as error:
             problems.append(_folder_problem(user_file, name, error))
+        problems += _more_folders(user_file, name, keep_out, invocation.places)[1]
     if problems:
         raise refusal(document.file, problems)
     return file
@@ -333,6 +345,36 @@ def _entry_folder(
         return None, "built in"
     folder = usable_folder(str(places.expand(path)), home=places.home, keep_out=keep_out)
     return folder, source(user_file.document, "workspaces", entry, "path")
+
+
+def _mounts(
+    user_file: UserFile, entry: str | None, keep_out: Mapping[Path, str], places: Places
+) -> tuple[MountSettings, ...]:
+    """Return an entry's further folders, each as it really is.
+
+    Raises:
+        ConfigError: One may not be shown.
+    """
+    mounts, problems = _more_folders(user_file, entry, keep_out, places) if entry else ((), [])
+    if problems:
+        raise refusal(user_file.document.file, problems)
+    return mounts
+
+
+def _more_folders(
+    user_file: UserFile, entry: str, keep_out: Mapping[Path, str], places: Places
+) -> tuple[tuple[MountSettings, ...], list[Problem]]:
+    mounts: list[MountSettings] = []
+    problems: list[Problem] = []
+    for mount in user_file.settings.workspaces[entry].mounts:
+        try:
+            folder = usable_folder(str(places.expand(mount.source)), home=places.home, keep_out=keep_out)
+            mounts.append(mount.model_copy(update={"source": str(folder)}))
+        except ValueError as error:
+            line = user_file.document.line("workspaces", entry, "mounts")
+            source = shown(mount.source, limit=4096)
+            problems.append(Problem(f"`workspaces.{entry}.mounts`: {source} {error}", line))
+    return tuple(mounts), problems
 
 
 def _folder_problem(user_file: UserFile, entry: str, error: ValueError) -> Problem:

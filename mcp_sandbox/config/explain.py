@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from mcp_sandbox.config.problems import Problem, nearest, shown
 from mcp_sandbox.config.settings import (
     TABLES,
     FileSettings,
     PolicySettings,
-    Profile,
     Settings,
     WorkspaceSettings,
 )
@@ -28,7 +27,9 @@ _WORDS = {
     "float_type": "must be a number",
     "finite_number": "must be a finite number",
     "bool_type": "must be true or false",
-    "literal_error": "must be " + " or ".join(f'"{profile}"' for profile in get_args(Profile)),
+    "tuple_type": "must be a list in brackets",
+    "too_long": "is too long a list",
+    "missing": "is missing",
 }
 
 
@@ -50,6 +51,8 @@ def _explain_one(detail: ErrorDetails, document: Document, schema: type[Settings
     elif key_path[-1] == "[key]":
         key_path = key_path[:-1]
         words = f"the name `{shown(key_path[-1], limit=64)}` {detail['ctx']['error']}"
+    elif detail["type"] == "literal_error":
+        words = f"{quoted(key_path)} must be {detail['ctx']['expected']}".replace("'", '"')
     elif detail["type"] == "value_error":
         words = f"{quoted(key_path)} {detail['ctx']['error']}"
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_sandbox.config.policy import contradictions
 from mcp_sandbox.config.problems import Problem, shown
-from mcp_sandbox.config.profiles import PROFILES, looser
+from mcp_sandbox.config.profiles import HIDING, PROFILES, looser
 from mcp_sandbox.config.settings import PolicySettings, written_toml
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def resolve(layers: Sequence[Layer]) -> Resolved:
     problems: list[Problem] = []
     for index, layer in enumerate(layers):
         for key, value in layer.values.items():
+            if key == "mask":  # added: who hides one more file does not mean to show the others
+                value = tuple(dict.fromkeys((*values[key], *value)))
             if key not in bounds or not looser(key, value, bounds[key]):
                 values[key], sources[key] = value, layer.source(key)
             elif index >= chosen:
@@ -97,6 +99,8 @@ def too_loose(key: str, value: object, bound: object, whose: str) -> str:
     said = shown(written_toml(PolicySettings, key, value))
     allowed = shown(written_toml(PolicySettings, key, bound))
     at_most = "at most" if isinstance(bound, (int, float)) and not isinstance(bound, bool) else "only"
+    if key in HIDING:
+        at_most = "at least"
     return f"`{key} = {said}` is looser than {whose} allows: {at_most} {allowed}"
 
 

@@ -17,6 +17,7 @@ from mcp_sandbox.config.settings import (
     GVISOR,
     AuditSettings,
     EngineSettings,
+    Mounts,
     PolicySettings,
     ServerSettings,
     WorkspaceName,
@@ -54,17 +55,20 @@ def contradictions(settings: PolicySettings) -> list[tuple[tuple[str, ...], str]
                 f"set it to at least {GVISOR_PIDS}",
             )
         )
-    files = settings.scratch_size + settings.tmp_size + settings.shm_size
+    keys = ["scratch_size", "tmp_size", "shm_size"]
+    if settings.workspace_transfer == "copy":
+        keys.append("workspace_copy_limit")
+    files = sum(getattr(settings, key) for key in keys)
     if 2 * files > settings.memory:
         # A tmpfs page cannot be reclaimed. Where full file systems leave no memory, the program is killed and
         # then whatever else lives in the sandbox; a person would expect "no space left on device".
         found.append(
             (
-                ("memory", "scratch_size", "tmp_size", "shm_size"),
-                f"scratch_size, tmp_size and shm_size come to {format_size(files)}, more than half of memory "
+                ("memory", *keys),
+                f"{', '.join(keys[:-1])} and {keys[-1]} come to {format_size(files)}, more than half of memory "
                 f"({format_size(settings.memory)}), and what is written there is held in memory: "
                 f"set memory to at least {format_size(2 * files)}, "
-                f"or the three to {format_size(settings.memory // 2)} together",
+                f"or the {'three' if len(keys) == 3 else 'four'} to {format_size(settings.memory // 2)} together",
             )
         )
     return found
@@ -76,6 +80,8 @@ class Policy(PolicySettings):
     workspace: WorkspaceName = "default"
     path: str | None = None
     """Folder that programs see, read-only, at `/workspace`: absolute, no symlinks in it; None for none."""
+    mounts: Mounts = ()
+    """More folders that programs see, read-only; each source absolute, no symlinks in it."""
     user: Annotated[str, AfterValidator(_numeric)] = "1000:1000"
     """Numeric `uid:gid` of programs, never root."""
 

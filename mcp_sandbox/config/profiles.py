@@ -32,10 +32,15 @@ PROFILES: Mapping[Profile, Mapping[str, object]] = {
         "artifact_total_limit": 64 * MIB,
         "ready": 1,
         "ready_idle_seconds": 900.0,
+        "workspace_copy_limit": 64 * MIB,
+        "unsafe_unmask": (),
         "unsafe_allow_unconfined_seccomp": False,
     },
 }
 """What each profile sets. The values are bounds too: under a profile, what it sets may only be tightened."""
+
+HIDING = frozenset({"mask", "workspace_copy_ignore"})
+"""Keys that hold lists of what is kept from programs: the longer, the tighter."""
 
 
 def looser(key: str, value: object, than: object) -> bool:
@@ -46,6 +51,8 @@ def looser(key: str, value: object, than: object) -> bool:
         return value != "untrusted"
     if key == "runtime":
         return value != GVISOR
+    if key in HIDING and isinstance(value, tuple) and isinstance(than, tuple):
+        return not set(than) <= set(value)
     if isinstance(value, bool):
         return value
     if isinstance(value, (int, float)) and isinstance(than, (int, float)):

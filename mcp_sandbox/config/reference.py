@@ -13,6 +13,7 @@ from mcp_sandbox.config.profiles import PROFILES
 from mcp_sandbox.config.settings import (
     TABLES,
     Between,
+    MountSettings,
     PolicySettings,
     WorkspaceSettings,
     written,
@@ -51,6 +52,9 @@ def _example_table(header: str, table: type[Settings]) -> str:
             '#profile = "standard"',
         ]
         return "\n".join(lines) + "\n"
+    if table is MountSettings:
+        example = ["[[workspaces.example.mounts]]", 'source = "~/models"', 'target = "/models"']
+        return "\n".join([*lines, *(f"# {line}" for line in example)]) + "\n"
     lines.append(header)
     for key, field in table.model_fields.items():
         lines += [*_comment(_meaning(field)), f"#{key} = {written_toml(table, key, field.default)}"]
@@ -73,8 +77,8 @@ def _markdown_tables() -> Iterator[str]:
         for key, field in table.model_fields.items():
             if table is WorkspaceSettings and key in PolicySettings.model_fields:
                 continue
-            default = written_toml(table, key, field.default)
-            yield f"| `{key}` | `{default}` | {_range(field)} | {_meaning(field)} |"
+            default = "none" if field.is_required() else f"`{written_toml(table, key, field.default)}`"
+            yield f"| `{key}` | {default} | {_range(field)} | {_meaning(field)} |"
         yield ""
     yield "### Profiles\n\nWhat a profile sets; under `untrusted`, these can only be tightened.\n"
     yield (
@@ -99,6 +103,8 @@ def _range(field: FieldInfo) -> str:
         return " or ".join(f"`{choice}`" for choice in get_args(field.annotation))
     if field.annotation is bool:
         return "`true` or `false`"
+    if get_origin(field.annotation) is tuple:
+        return "a list"
     return next((str(part) for part in field.metadata if isinstance(part, Between)), "text")
 
 

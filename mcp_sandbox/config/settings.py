@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
@@ -110,6 +111,71 @@ def _user(user: str) -> str:
     return user
 
 
+def _globs(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        parts = pattern.removesuffix("/").split("/")
+        if not pattern.isprintable() or len(pattern) > 200 or any(p in ("", ".", "..", "**") for p in parts):
+            raise ValueError(
+                "must hold names such as *.key, folders such as .ssh/, or both such as .docker/config.json; "
+                "each means any depth"
+            )
+    return patterns
+
+
+Globs = Annotated[tuple[str, ...], BeforeValidator(_list), Field(max_length=200), AfterValidator(_globs)]
+"""Names of files and folders, as shells match them, at any depth; a folder alone where it ends in `/`."""
+
+MASK = (
+    ".env*",
+    "*.env",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.ppk",
+    "*.jks",
+    "*.keystore",
+    "*.kdb",
+    "*.kdbx",
+    ".ssh/",
+    ".gnupg/",
+    ".aws/",
+    ".azure/",
+    ".kube/",
+    "gcloud/",
+    ".docker/config.json",
+    ".dockercfg",
+    ".git/config",
+    ".git/modules/*/config",
+    ".git-credentials",
+    ".netrc",
+    "_netrc",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".htpasswd",
+    ".s3cfg",
+    ".boto",
+    ".vault-token",
+    ".terraformrc",
+    "*.tfstate*",
+    "rclone.conf",
+    "credentials*.json",
+    "client_secret*.json",
+    "service[-_]account*.json",
+    "secrets.json",
+    "secrets.toml",
+    "secrets.y*ml",
+    ".cargo/credentials*",
+    ".gem/credentials",
+)
+"""What usually holds credentials. `.git/config` is hidden only where it does."""
+
 WorkspaceName = Annotated[
     str,
     _matching(
@@ -181,6 +247,17 @@ class PolicySettings(Settings):
     """Size of the largest file that comes out."""
     artifact_total_limit: Annotated[int, *_size(KIB, 512 * GIB)] = 256 * MIB
     """Size of all files that come out of a run, together."""
+    mask: Globs = MASK
+    """Files and folders of the workspace that programs find empty. What is written here is added to these."""
+    unsafe_unmask: Globs = ()
+    """Files and folders that programs see although `mask` hides them."""
+    workspace_transfer: Literal["auto", "mount", "copy"] = "auto"
+    """How the workspace comes to programs: `mount` shows the folder itself, `copy` sends its files to each sandbox;
+    `auto` mounts where the engine has a socket on this machine, and copies elsewhere."""
+    workspace_copy_limit: Annotated[int, *_size(MIB, 512 * GIB)] = 128 * MIB
+    """Size of all files that are copied, together; counts as memory."""
+    workspace_copy_ignore: Globs = (".git/", "node_modules/", "__pycache__/", ".venv/")
+    """Files and folders that are not copied."""
     ready: Annotated[int, Between(0, 16)] = 1
     """Sandboxes that are kept started, never used, so that a call need not wait for one; 0 for none."""
     ready_idle_seconds: Annotated[float, Between(1, 86400)] = 900.0
@@ -196,11 +273,49 @@ class PolicySettings(Settings):
     """Run even on an engine that filters no system calls."""
 
 
+_OF_THE_SANDBOX = re.compile(
+    "bin|boot|dev|etc|home|lib(32|64|x32)?|proc|root|run|sbin|scratch|sys|tmp|usr|var|workspace"
+)
+
+
+def _target(path: str) -> str:
+    parts = path.split("/")
+    plain = path.isprintable() and len(path) <= 200 and not any(p in ("", ".", "..") for p in parts[1:])
+    if parts[0] or not plain:
+        raise ValueError("must be an absolute path such as /data")
+    if _OF_THE_SANDBOX.fullmatch(parts[1]):
+        raise ValueError(f"must be a place of its own such as /data: /{parts[1]} is the sandbox's")
+    return path
+
+
+class MountSettings(Settings):
+    """One `[[workspaces.NAME.mounts]]`: one more folder that programs see, read-only; `mask` holds there too."""
+
+    source: Annotated[str, AfterValidator(_absolute)]
+    """Folder on this machine."""
+    target: Annotated[str, AfterValidator(_target)]
+    """Where programs see it, such as `/data`."""
+
+
+def _apart(mounts: tuple[MountSettings, ...]) -> tuple[MountSettings, ...]:
+    targets = sorted(f"{mount.target}/" for mount in mounts)
+    if any(inner.startswith(outer) for outer, inner in pairwise(targets)):
+        raise ValueError("must have targets of which none lies in another")
+    return mounts
+
+
+Mounts = Annotated[
+    tuple[MountSettings, ...], BeforeValidator(_list), Field(max_length=20), AfterValidator(_apart)
+]
+
+
 class WorkspaceSettings(PolicySettings):
     """One `[workspaces.NAME]`: a folder, and any key of `[defaults]`."""
 
     path: Annotated[str, AfterValidator(_absolute)] = ""
     """Folder that programs see, read-only, at `/workspace`; empty for none."""
+    mounts: Mounts = ()
+    """More folders, each a table `[[workspaces.NAME.mounts]]`."""
 
 
 class EngineSettings(Settings):
@@ -250,6 +365,7 @@ TABLES: dict[str, type[Settings]] = {
     "[audit]": AuditSettings,
     "[defaults]": PolicySettings,
     "[workspaces.NAME]": WorkspaceSettings,
+    "[[workspaces.NAME.mounts]]": MountSettings,
 }
 """Every table of the file, as it is headed there."""
 

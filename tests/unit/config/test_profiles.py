@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .conftest import User
 
 STANDARD = PolicySettings()
-ORDERED = set(PolicySettings.model_fields) - {"profile", "image", "user", "preload"}
+UNORDERED = {"profile", "image", "user", "preload", "workspace_transfer", "mask", "workspace_copy_ignore"}
+ORDERED = set(PolicySettings.model_fields) - UNORDERED
 
 
 def test_untrusted_says_something_of_every_key_that_has_a_direction() -> None:
