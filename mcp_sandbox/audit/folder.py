@@ -120,35 +120,33 @@ class Folder:
         Raises:
             OSError: It cannot be written.
         """
-        digest, data = content.sha256, content.data
-        target = self.blob(digest)
-        if _is_file_of(target, content.size):
+        target = self.blob(content.sha256)
+        if self.fault(content.sha256, content.size) is None:
             # Young again: `may_remove` leaves it to the record that is about to name it.
             os.utime(target, follow_symlinks=False)
             return
-        made = not target.parent.exists()
-        target.parent.mkdir(mode=0o700, exist_ok=True)
-        if made:
+        with contextlib.suppress(FileExistsError):
+            target.parent.mkdir(mode=0o700)
             _sync_folder(self.blobs)
-        unfinished = target.parent / f".{digest[:8]}.{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}"
+        unfinished = target.parent / f".{content.sha256[:8]}.{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}"
         try:
-            if content.file is not None:  # written and synced already: see `adopt`
+            if content.file is None:
+                _write_synced(unfinished, content.data)
+            else:  # synced already: see `adopt`
                 os.link(content.file, unfinished, follow_symlinks=False)
-                unfinished.replace(target)
-                _sync_folder(target.parent)
-                return
-            descriptor = os.open(
-                unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-            )
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
             unfinished.replace(target)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
         _sync_folder(target.parent)
+
+    def has(self, content: Content) -> bool:
+        """Tell whether a content is there, by its size alone."""
+        try:
+            status = self.blob(content.sha256).lstat()
+        except FileNotFoundError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_size == content.size
 
     def staged(self, run_id: str) -> Path:
         """Return where the files that come out of a run are written before they are kept."""
@@ -257,12 +255,12 @@ def _next_step(error: sqlite3.Error) -> str | None:
             return None
 
 
-def _is_file_of(path: Path, size: int) -> bool:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_size == size
+def _write_synced(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
 
 
 def _sync_file(path: Path) -> None:

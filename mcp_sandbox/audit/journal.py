@@ -168,7 +168,7 @@ class Journal:
         record = {"run_id": name_of(number), "contents": contents_data(contents), **data}
         body = chain.append(connection, "closing", self.now(), record)
         # Again, now that nobody else writes: a prune may have removed a file meanwhile.
-        self._keep_files(contents)
+        self._keep_files([content for content in contents if not self._folder.has(content)])
         rows.update_run(connection, rows.closed(row, chain.seq, body, record))
         rows.insert_contents(connection, number, contents)
         rows.insert_artifacts(connection, number, record)

@@ -310,6 +310,17 @@ async def test_a_changed_content_is_found_with_its_run(
     assert (problem.fault, problem.run_id) == ("altered", names[0])
 
 
+@pytest.mark.parametrize("change", [flip, cut, replace_by_a_link, replace_by_a_pipe])
+async def test_a_later_run_with_the_same_content_does_not_take_the_changed_one_for_it(
+    names: list[str], folder: Path, run: Run, verified: Verified, change: Callable[[Path], None]
+):
+    change(the_blob(folder))
+    store = AuditStore(folder)
+    assert await store.output(await run(store, stdout=BIG)) == BIG
+    await store.aclose()
+    assert verified().ok
+
+
 async def test_a_removed_content_is_found_and_said_when_read(
     names: list[str], folder: Path, verified: Verified
 ):
