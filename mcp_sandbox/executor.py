@@ -16,15 +16,21 @@ import anyio
 from mcp_sandbox.artifacts import collecting
 from mcp_sandbox.audit.record import InputFile, Opening
 from mcp_sandbox.capture import Capture, clean, share
+from mcp_sandbox.egress.dial import SystemResolver, dial_direct, upstream_proxy
+from mcp_sandbox.egress.policy import EgressPolicy
+from mcp_sandbox.egress.proxy import EgressProxy
+from mcp_sandbox.egress.record import EgressLimits, EgressRecord
 from mcp_sandbox.errors import AuditError, Busy
 from mcp_sandbox.guest.session import Stop, run_program
 from mcp_sandbox.hints import hint_for
-from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Status
+from mcp_sandbox.model import Blocked, ExecutionRequest, ExecutionResult, Status
 from mcp_sandbox.plan import Plan, plan, spec
 from mcp_sandbox.sandbox import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from anyio.abc import ByteStream
 
     from mcp_sandbox.artifacts import ArtifactCollector
     from mcp_sandbox.audit.record import Origin
@@ -33,6 +39,9 @@ if TYPE_CHECKING:
     from mcp_sandbox.guest.protocol import End
     from mcp_sandbox.guest.session import ArtifactSink, OutputSink, Program, Report, Stream
     from mcp_sandbox.sandbox import Engine
+
+MAX_BLOCKED = 20
+"""Refused connections that a result names; the record has all."""
 
 
 class Run:
@@ -45,6 +54,8 @@ class Run:
         """Its output so far; None until it is planned."""
         self.watcher = watcher
         self.stop = Stop()
+        self.connections: list[EgressRecord] = []
+        """Connections to the outside, allowed and refused, as they ended."""
 
 
 class Executor:
@@ -75,12 +86,16 @@ class Executor:
             with collecting(entry.run_id, self.record.staging(entry.run_id)) as files:
                 async with self._slot(), self._engine.launch(planned.spec) as sandbox:
                     entry.note(sandbox=sandbox.name)
-                    report = await run_program(sandbox, planned.program, streams, files, run.stop)
+                    report = await run_program(
+                        sandbox, planned.program, streams, files, run.stop, self._egress(run)
+                    )
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
                 if files:
                     await self._keep(files)
                 result = settle(run, planned, report, ending, files, self.policy)
+                if run.connections:
+                    entry.note(egress=[made.model_dump(mode="json") for made in run.connections])
                 if report.lost_because:
                     entry.note(
                         lost_because=report.lost_because,
@@ -93,6 +108,21 @@ class Executor:
                     artifacts=files.contents if files else (),
                 )
             return result
+
+    def _egress(self, run: Run) -> Callable[[ByteStream], Awaitable[None]] | None:
+        """Return what answers the run's connections to the outside; None where it may have none."""
+        settings = self.policy.egress
+        if not settings.allow:
+            return None
+        upstream = upstream_proxy(settings.upstream_proxy)
+        proxy = EgressProxy(
+            EgressPolicy.parse(settings.allow, workspace=self.policy.workspace),
+            resolve=None if upstream else SystemResolver(),
+            dial=upstream or dial_direct,
+            log=run.connections.append,
+            limits=EgressLimits(),
+        )
+        return proxy.serve
 
     async def _keep(self, files: ArtifactCollector) -> None:
         """Keep the files that came out; a disk that is full by then takes them, not the run's result."""
@@ -192,6 +222,11 @@ def settle(
         peak_memory_bytes=end.peak_bytes if end else None,
         artifacts=tuple(files.artifacts) if files else (),
         artifacts_skipped=tuple(files.skipped) if files else (),
+        blocked=tuple(
+            Blocked(host=made.host or "", port=made.port or 0, reason=made.reason)
+            for made in run.connections
+            if made.verdict == "refused"
+        )[:MAX_BLOCKED],
         hint=hint_for(status, report, planned, policy, truncated=truncated),
     )
 

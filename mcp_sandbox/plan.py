@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_sandbox.errors import RequestRefused
-from mcp_sandbox.guest.protocol import ArtifactLimits, agent_command
+from mcp_sandbox.guest.protocol import PROXY_PORT, ArtifactLimits, agent_command
 from mcp_sandbox.guest.session import Program
 from mcp_sandbox.paths import is_plain_path
 from mcp_sandbox.sandbox import Limits, Mount, SandboxSpec
@@ -31,6 +31,18 @@ ENVIRONMENT = (
     # What a program printed must be there when it is stopped: a buffer would die with it.
     ("PYTHONUNBUFFERED", "1"),
     ("TMPDIR", "/tmp"),  # noqa: S108
+)
+
+_PROXY = f"http://127.0.0.1:{PROXY_PORT}"
+PROXY_ENVIRONMENT = tuple(
+    (name, value)
+    for upper, value in (
+        ("ALL_PROXY", _PROXY),
+        ("HTTP_PROXY", _PROXY),
+        ("HTTPS_PROXY", _PROXY),
+        ("NO_PROXY", "localhost,127.0.0.1,::1"),
+    )
+    for name in (upper, upper.lower())  # programs differ in which one they read
 )
 
 
@@ -55,8 +67,8 @@ def spec(policy: Policy) -> SandboxSpec:
     return SandboxSpec(
         image=policy.image,
         runtime=policy.runtime,
-        command=agent_command(),
-        environment=ENVIRONMENT,
+        command=agent_command(egress=bool(policy.egress.allow)),
+        environment=ENVIRONMENT + (PROXY_ENVIRONMENT if policy.egress.allow else ()),
         user=policy.user,
         limits=Limits(
             memory_bytes=policy.memory,
@@ -76,7 +88,8 @@ def spec(policy: Policy) -> SandboxSpec:
 
 def ready_spec(policy: Policy) -> SandboxSpec:
     """Return a sandbox that serves `spec` as well, with what takes long done before the program comes."""
-    return spec(policy).model_copy(update={"command": agent_command(policy.preload)})
+    command = agent_command(policy.preload, egress=bool(policy.egress.allow))
+    return spec(policy).model_copy(update={"command": command})
 
 
 def _program(request: ExecutionRequest, policy: Policy) -> Program:

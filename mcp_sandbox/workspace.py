@@ -29,7 +29,7 @@ from mcp_sandbox.config.layers import resolve, source
 from mcp_sandbox.config.places import Places
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.problems import Problem, nearest, refusal, shown
-from mcp_sandbox.config.settings import NO_FOLDER, Settings
+from mcp_sandbox.config.settings import NO_FOLDER, EgressSettings, Settings
 from mcp_sandbox.config.trust import Trust
 from mcp_sandbox.errors import ConfigError
 
@@ -61,6 +61,7 @@ class Found:
     name: str
     folder: Path | None
     mounts: tuple[MountSettings, ...]
+    egress: EgressSettings
     layers: tuple[Layer, ...]
     sources: Mapping[str, str]
 
@@ -100,6 +101,7 @@ def _configuration(found: Found, resolved: Resolved) -> Configuration:
         workspace=found.name,
         path=None if found.folder is None else str(found.folder),
         mounts=found.mounts,
+        egress=found.egress,
     )
     if policy.profile == "untrusted" and found.audit.unsafe_run_unrecorded:
         document = found.user_file.document
@@ -133,12 +135,14 @@ def find(invocation: Invocation) -> Found:
         name=choice.entry or (_name_of(folder, user_file) if folder else NO_FOLDER),
         folder=folder,
         mounts=mounts,
+        egress=_egress(user_file, choice.entry),
         layers=user_file.layers(choice.entry),
         sources={
             **_sources(user_file),
             "workspace": choice.source,
             "path": folder_source,
             "mounts": choice.source,
+            "egress": _egress_source(user_file, choice),
         },
     )
 
@@ -345,6 +349,16 @@ def _entry_folder(
         return None, "built in"
     folder = usable_folder(str(places.expand(path)), home=places.home, keep_out=keep_out)
     return folder, source(user_file.document, "workspaces", entry, "path")
+
+
+def _egress(user_file: UserFile, entry: str | None) -> EgressSettings:
+    return user_file.settings.workspaces[entry].egress if entry else EgressSettings()
+
+
+def _egress_source(user_file: UserFile, choice: _Choice) -> str:
+    if choice.entry and "egress" in user_file.settings.workspaces[choice.entry].model_fields_set:
+        return source(user_file.document, "workspaces", choice.entry, "egress")
+    return "built in"
 
 
 def _mounts(

@@ -70,6 +70,7 @@ def _print_json(configuration: Configuration) -> None:
                 "values": values,
             },
             indent=2,
+            default=lambda part: part.model_dump(mode="json"),
         )
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mcp_sandbox.config.problems import Problem, nearest, shown
 from mcp_sandbox.config.settings import (
     TABLES,
+    EgressSettings,
     FileSettings,
     PolicySettings,
     Settings,
@@ -92,6 +93,8 @@ def _table_of(key_path: KeyPath, schema: type[Settings]) -> type[Settings]:
             return schema
         case ("workspaces", _):
             return WorkspaceSettings
+        case ("workspaces", _, "egress"):
+            return EgressSettings
         case (name,):
             return TABLES[f"[{name}]"]
     return FileSettings

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 from mcp_sandbox.config.settings import (
     GVISOR,
     AuditSettings,
+    EgressSettings,
     EngineSettings,
     Mounts,
     PolicySettings,
@@ -82,6 +83,8 @@ class Policy(PolicySettings):
     """Folder that programs see, read-only, at `/workspace`: absolute, no symlinks in it; None for none."""
     mounts: Mounts = ()
     """More folders that programs see, read-only; each source absolute, no symlinks in it."""
+    egress: EgressSettings = EgressSettings()
+    """Hosts that programs may reach."""
     user: Annotated[str, AfterValidator(_numeric)] = "1000:1000"
     """Numeric `uid:gid` of programs, never root."""
 

@@ -13,6 +13,7 @@ from mcp_sandbox.config.profiles import PROFILES
 from mcp_sandbox.config.settings import (
     TABLES,
     Between,
+    EgressSettings,
     MountSettings,
     PolicySettings,
     WorkspaceSettings,
@@ -55,6 +56,9 @@ def _example_table(header: str, table: type[Settings]) -> str:
     if table is MountSettings:
         example = ["[[workspaces.example.mounts]]", 'source = "~/models"', 'target = "/models"']
         return "\n".join([*lines, *(f"# {line}" for line in example)]) + "\n"
+    if table is EgressSettings:
+        example = ["[workspaces.example.egress]", 'allow = ["api.example.com"]', 'upstream_proxy = ""']
+        return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
     lines.append(header)
     for key, field in table.model_fields.items():
         lines += [*_comment(_meaning(field)), f"#{key} = {written_toml(table, key, field.default)}"]
@@ -77,7 +81,9 @@ def _markdown_tables() -> Iterator[str]:
         for key, field in table.model_fields.items():
             if table is WorkspaceSettings and key in PolicySettings.model_fields:
                 continue
-            default = "none" if field.is_required() else f"`{written_toml(table, key, field.default)}`"
+            default = "none"
+            if not field.is_required() and not isinstance(field.default, EgressSettings):
+                default = f"`{written_toml(table, key, field.default)}`"
             yield f"| `{key}` | {default} | {_range(field)} | {_meaning(field)} |"
         yield ""
     yield "### Profiles\n\nWhat a profile sets; under `untrusted`, these can only be tightened.\n"

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, GetCore
 from pydantic_core import CoreSchema, core_schema
 
 from mcp_sandbox.config.sizes import format_size, parse_size
+from mcp_sandbox.egress.policy import parse_entry
 from mcp_sandbox.model import Value
 
 if TYPE_CHECKING:
@@ -309,6 +310,29 @@ Mounts = Annotated[
 ]
 
 
+def _entries(allow: tuple[str, ...]) -> tuple[str, ...]:
+    for entry in allow:
+        parse_entry(entry)
+    return allow
+
+
+def _upstream(address: str) -> str:
+    if address and not re.fullmatch(r"http://[A-Za-z0-9.-]{1,253}:[0-9]{1,5}", address):
+        raise ValueError("must be an address such as http://proxy.example:3128")
+    return address
+
+
+class EgressSettings(Settings):
+    """One `[workspaces.NAME.egress]`: which hosts programs may reach; the sandbox itself never has a network."""
+
+    allow: Annotated[
+        tuple[str, ...], BeforeValidator(_list), Field(max_length=1000), AfterValidator(_entries)
+    ] = ()
+    """Hosts such as `"api.example.com"`, `"*.example.com:443"` or `"http://intranet.example:8080"`; none by default."""
+    upstream_proxy: Annotated[str, AfterValidator(_upstream)] = ""
+    """HTTP proxy that this machine has to use, such as `http://proxy.example:3128`; empty for none."""
+
+
 class WorkspaceSettings(PolicySettings):
     """One `[workspaces.NAME]`: a folder, and any key of `[defaults]`."""
 
@@ -316,6 +340,8 @@ class WorkspaceSettings(PolicySettings):
     """Folder that programs see, read-only, at `/workspace`; empty for none."""
     mounts: Mounts = ()
     """More folders, each a table `[[workspaces.NAME.mounts]]`."""
+    egress: EgressSettings = EgressSettings()
+    """Hosts that programs may reach: a table `[workspaces.NAME.egress]`."""
 
 
 class EngineSettings(Settings):
@@ -366,6 +392,7 @@ TABLES: dict[str, type[Settings]] = {
     "[defaults]": PolicySettings,
     "[workspaces.NAME]": WorkspaceSettings,
     "[[workspaces.NAME.mounts]]": MountSettings,
+    "[workspaces.NAME.egress]": EgressSettings,
 }
 """Every table of the file, as it is headed there."""
 
@@ -385,7 +412,9 @@ def written(settings: type[Settings], key: str, value: object) -> str:
     if isinstance(value, int) and is_size(settings, key):
         return format_size(value)
     if isinstance(value, tuple):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, default=lambda part: part.model_dump(mode="json"))
+    if isinstance(value, Settings):
+        return ", ".join(f"{name} = {written(type(value), name, part)}" for name, part in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

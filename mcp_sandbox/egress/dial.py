@@ -117,3 +117,11 @@ class UpstreamProxy:
         # In TLS and HTTP the client speaks first, so bytes here would be the proxy's own.
         if http.trailing_data[0]:
             raise OSError("the upstream proxy spoke before it was asked anything")
+
+
+def upstream_proxy(url: str) -> UpstreamProxy | None:
+    """Return the proxy at an address such as `http://proxy.example:3128`; None where there is none."""
+    if not url:
+        return None
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return UpstreamProxy(host, int(port))

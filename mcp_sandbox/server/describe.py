@@ -26,7 +26,7 @@ def describe(language: Language, policy: Policy) -> str:
         "Every call starts from nothing: no variable, file or process of an earlier call is left. "
         "Print only what you need.",
         _files(policy),
-        "There is no network.",
+        _network(policy),
         _installed(policy),
         f"Limits: {policy.timeout_seconds:g} s unless you ask for up to {policy.max_timeout_seconds:g} s, "
         f"{format_size(policy.memory)} memory, {policy.cpus:g} CPU, {policy.pids_limit} processes, "
@@ -54,6 +54,14 @@ def _files(policy: Policy) -> str:
             'read-only, under their own names (and in /workspace), so `open("data.csv")` works.'
         )
     return "The working directory is /scratch (writable, gone afterwards); none of the person's files are visible."
+
+
+def _network(policy: Policy) -> str:
+    hosts = policy.egress.allow
+    if not hosts:
+        return "There is no network."
+    named = ", ".join(hosts[:10]) + (f" and {len(hosts) - 10} more" if len(hosts) > 10 else "")
+    return f"There is no network but these hosts, over HTTP(S) through the proxy that is set: {named}."
 
 
 def _installed(policy: Policy) -> str:
