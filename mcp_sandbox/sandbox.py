@@ -44,6 +44,10 @@ class Mount(Value):
 
     source: str
     target: str
+    identity: str = ""
+    """Tells what lies there from what takes its place later: a mount keeps to the one that it was made with."""
+    hides: bool = False
+    """True where it is there to hide what the target is without it; `identity` is of that, then."""
 
 
 class SandboxSpec(Value):
@@ -61,6 +65,8 @@ class SandboxSpec(Value):
     """Numeric `uid:gid`, never root."""
     limits: Limits
     mounts: tuple[Mount, ...] = ()
+    workspace_bytes: int | None = None
+    """Size of a `/workspace` in memory, for files that are sent; None for none."""
     unsafe_allow_unconfined_seccomp: bool = False
     """Run even on an engine that filters no system calls."""
 

@@ -35,7 +35,7 @@ class PooledEngine:
     def __init__(
         self,
         engine: Engine,
-        spec: SandboxSpec,
+        spec: SandboxSpec | None,
         *,
         warm: SandboxSpec | None = None,
         ready: int,
@@ -43,6 +43,7 @@ class PooledEngine:
     ) -> None:
         self._engine = engine
         self._spec = spec
+        """What is kept; None until `turn_to` says."""
         self._warm = warm or spec
         """What is launched to wait for `spec` to be asked for; differs in what it does while it waits alone."""
         self._ready = ready
@@ -67,6 +68,16 @@ class PooledEngine:
         finally:  # a cancelled server raises here, and its containers are still to be seen off
             await self._engine.__aexit__(exc_type, exc, traceback)
         return None
+
+    def turn_to(self, spec: SandboxSpec, *, warm: SandboxSpec | None = None) -> None:
+        """Keep this from now on, and let go what waits for another to be asked for."""
+        if spec == self._spec:
+            return
+        self._spec, self._warm = spec, warm or spec
+        for kept in self._kept:
+            kept.done.set()
+        self._kept.clear()
+        self._wake()
 
     @asynccontextmanager
     async def launch(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
@@ -105,16 +116,16 @@ class PooledEngine:
                 with anyio.move_on_after(REST_SECONDS):
                     await self._changed.wait()
                     continue
-            while len(self._kept) < self._ready:
+            while self._warm and len(self._kept) < self._ready:
                 kept = _Kept()
                 self._kept.append(kept)
-                self._tasks.start_soon(self._keep, kept)
+                self._tasks.start_soon(self._keep, kept, self._warm)
             await self._changed.wait()
 
-    async def _keep(self, kept: _Kept) -> None:
+    async def _keep(self, kept: _Kept, spec: SandboxSpec) -> None:
         """Own one sandbox from its start to its end, whoever uses it in between."""
         try:
-            async with self._engine.launch(self._warm) as sandbox:
+            async with self._engine.launch(spec) as sandbox:
                 kept.sandbox = sandbox
                 kept.settled.set()
                 with anyio.move_on_after(self._idle_seconds):

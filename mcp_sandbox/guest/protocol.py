@@ -188,6 +188,16 @@ def encode_file(path: str) -> bytes:
     return _down(b"F", path.encode("utf-8"))
 
 
+def encode_copy(path: bytes) -> bytes:
+    """Frame the name of a file of the workspace that is copied; its content follows as `encode_data`."""
+    return _down(b"C", path)
+
+
+def encode_copied() -> bytes:
+    """Frame that the whole workspace is there."""
+    return _down(b"L", b"")
+
+
 def encode_data(data: bytes) -> bytes:
     """Frame the next bytes of the file that goes in."""
     return _down(b"D", data)
@@ -331,7 +341,9 @@ def decode_done(payload: bytes) -> int:
 
 
 def decode_failed(payload: bytes) -> tuple[int, int]:
-    """Return which file, counted from 1, could not be written (0: the program), and the error number.
+    """Return which file, counted from 1, could not be written, and the error number.
+
+    It is 0 for the program, and beyond all files for one of the workspace's.
 
     Raises:
         ProtocolViolation: It does not say.

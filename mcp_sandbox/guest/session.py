@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
+from anyio import to_thread
 
 from mcp_sandbox.errors import RequestRefused
+from mcp_sandbox.guest.copies import Copy, batches
 from mcp_sandbox.guest.protocol import (
     NO_ARTIFACTS,
     TOKEN_BYTES,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
 START_SECONDS = 60.0
 """Longest wait for the agent's first words: image layers may have to be read from a slow disk."""
+COPY_BYTES_PER_SECOND = 1 << 20
+"""Slowest way to an engine elsewhere that is waited for, where the workspace is copied."""
 LAST_WORDS_SECONDS = 3.0
 """Longest wait, after the deadline, for the agent to end the program and send the rest."""
 ARTIFACTS_SECONDS = 60.0
@@ -78,6 +82,8 @@ class Program:
     stdin: bytes = b""
     files: tuple[tuple[str, bytes], ...] = ()
     """Paths under the scratch folder, and contents, of files that the program finds there."""
+    copies: tuple[Copy, ...] = ()
+    """Files of the workspace, where that is copied."""
     artifacts: ArtifactLimits = NO_ARTIFACTS
     """Which files may come out; none by default."""
     environment: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
@@ -199,10 +205,11 @@ async def _run_with_tunnels(
 async def _run(session: _Session, program: Program, stop: Stop) -> Report:
     deadline_passed = False
     try:
-        with anyio.move_on_after(START_SECONDS) as starting:
+        seconds = START_SECONDS + sum(copy.size for copy in program.copies) / COPY_BYTES_PER_SECOND
+        with anyio.move_on_after(seconds) as starting:
             await session.start(program)
         if starting.cancelled_caught:
-            return Report(None, False, f"the sandbox did not start the program within {START_SECONDS:.0f} s")
+            return Report(None, False, f"the sandbox did not start the program within {seconds:.0f} s")
         with anyio.move_on_after(program.timeout_seconds) as deadline:
             stop.applies_to(deadline)
             return Report(await session.listen(), False)
@@ -257,14 +264,19 @@ class _Session:
         answer = await self._next()
         if answer.kind is Kind.FAILED:
             number, error = decode_failed(answer.payload)
-            files = ("the program", *(f"the file {path}" for path, _ in program.files))
+            files = ["the program", *(f"the file {path}" for path, _ in program.files)]
+            files += ["the workspace"] if program.copies else []
             raise RequestRefused(
-                f"{files[min(number, len(program.files))]} could not be written in the sandbox: "
+                f"{files[min(number, len(files) - 1)]} could not be written in the sandbox: "
                 f"{os.strerror(error).lower()}.",
                 next_step="Choose a path that is free, and no more data than the scratch folder holds.",
             )
 
     async def _send(self, program: Program) -> None:
+        if program.copies:
+            reading = batches(program.copies)
+            while batch := await to_thread.run_sync(next, reading, None, abandon_on_cancel=True):
+                await self._sandbox.send(batch)
         for path, content in program.files:
             await self._sandbox.send(encode_file(path))
             for start in range(0, len(content), SEND_BYTES):

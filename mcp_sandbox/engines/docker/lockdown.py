@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.sandbox import Mount, SandboxSpec
 
 SCRATCH = "/scratch"
+WORKSPACE = "/workspace"
 TMP = "/tmp"  # noqa: S108  # a path inside the sandbox, where it is a tmpfs of the sandbox's own
 
 MASKED = (
@@ -83,6 +84,7 @@ def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, A
         "Tmpfs": {
             SCRATCH: _tmpfs(limits.scratch_bytes, spec),
             TMP: _tmpfs(limits.tmp_bytes, spec),
+            **({WORKSPACE: _tmpfs(spec.workspace_bytes, spec)} if spec.workspace_bytes else {}),
             # An image's VOLUME would be a writable place on the host's disk with no limit at all.
             **dict.fromkeys(image_volumes, "ro,noexec,nosuid,nodev,size=4k"),
         },

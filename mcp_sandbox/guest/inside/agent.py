@@ -38,6 +38,7 @@ MAX_WALKED = 100000  # entries of the working folder that are looked at
 MAX_DEPTH = 64  # of folders in it: each level holds a descriptor open
 MAX_PATH = 1024  # bytes of an artifact's path
 MAX_REFUSALS = 100  # artifacts whose refusal is told by name; the rest is counted
+COPY = 1 << 20  # a file's number where it is one of the workspace's
 
 EGRESS = "--egress"
 PROXY_PORT = 3128
@@ -171,37 +172,66 @@ class Agent:
                 return
             payload = bytes(self.inbox[DOWN.size : DOWN.size + length])
             del self.inbox[: DOWN.size + length]
-            if kind == b"F" and not self.started:
-                self.receive_file(payload)
-            elif kind == b"D" and self.receiving >= 0:
-                self.receive_data(payload)
-            elif kind == b"R" and not self.started:
-                self.start(payload)
-            elif kind == b"K" and self.started:
-                self.finish("killed")
-            elif self.proxy and len(payload) >= NUMBER.size:
-                self.proxy.hear(kind, payload)
-            else:
-                os._exit(70)
+            self.obey(kind, payload)
+
+    def obey(self, kind, payload):
+        first = {b"C": self.receive_copy, b"L": self.show_copies, b"F": self.receive_file, b"R": self.start}
+        if kind in first and not self.started:
+            first[kind](payload)
+        elif kind == b"D" and self.receiving >= 0:
+            self.receive_data(payload)
+        elif kind == b"K" and self.started:
+            self.finish("killed")
+        elif self.proxy and len(payload) >= NUMBER.size:
+            self.proxy.hear(kind, payload)
+        else:
+            os._exit(70)
 
     # ---- running the program
 
     def prepare(self):
-        """Make the working folder and start a Python that stops where it would open its program.
-
-        The waiting Python is a real `python3 main.py`: the interpreter initialises, then reads a FIFO which
-        we hold open. No frame, flag or argument of ours is ever in it.
-        """
+        """Make all ready for a program."""
         os.chdir(SCRATCH)
         if EGRESS in sys.argv:
             self.proxy = Proxy(self)
         self.links = link_workspace()
+        self.wait_in_python()
+
+    def wait_in_python(self):
+        """Start a Python that stops where it would open its program.
+
+        The waiting Python is a real `python3 main.py`: the interpreter initialises, then reads a FIFO which
+        we hold open. No frame, flag or argument of ours is ever in it.
+        """
         self.main = "main.py"
         while os.fsencode(self.main) in self.links:  # a workspace's own file of that name stays what it is
             self.main = "_" + self.main
         os.mkfifo(self.main, 0o600)
         self.waiting_file = os.open(self.main, os.O_RDWR | os.O_NONBLOCK)
         self.spawn(["python3", self.main], warm_environment())
+
+    def receive_copy(self, payload):
+        """Make a file of the workspace, where that is copied."""
+        self.close_received()
+        path = os.path.join(os.fsencode(WORKSPACE), payload)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self.receiving = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
+        except OSError as error:
+            self.fail(error, COPY)
+
+    def show_copies(self, _):
+        """Let the copied workspace appear, as read-only as it can be made."""
+        self.close_received()
+        for folder, _, _ in os.walk(WORKSPACE, topdown=False):
+            os.chmod(folder, 0o555)
+        if os.path.exists(os.path.join(WORKSPACE, self.main)):
+            self.dismiss()
+            os.unlink(self.main)
+            self.links = link_workspace()
+            self.wait_in_python()
+        else:
+            self.links = link_workspace()
 
     def receive_file(self, payload):
         """Make a file that the call brings along; it takes the place of a workspace entry of that name."""
@@ -220,7 +250,7 @@ class Agent:
         try:
             write_all(self.receiving, data)
         except OSError as error:
-            self.fail(error, len(self.given))
+            self.fail(error, len(self.given) or COPY)
 
     def close_received(self):
         if self.receiving >= 0:
