@@ -17,6 +17,7 @@ from mcp_sandbox.errors import AuditError, SandboxError
 from mcp_sandbox.executor import Executor
 from mcp_sandbox.plan import ready_spec, spec
 from mcp_sandbox.presence import Presence
+from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -39,29 +40,42 @@ async def running(
     record = await _record(configuration)
     presence = Presence(Path(configuration.audit.path, "servers"))
     labels = {"server": presence.server, "host": _host_id(configuration)}
-    containers = DockerEngine(connect(configuration.engine.host, environ), labels)
+    connection = connect(configuration.engine.host, environ)
+    containers = DockerEngine(connection, labels)
+    policy = configuration.policy
+    folders = Folders(
+        policy,
+        hiding=Path(configuration.audit.path, "hidden"),
+        engine_is_local=lambda: connection.address.local,
+    )
     # A command that runs one program has no use for a second sandbox, nor time to clean up after others.
     serves = origin == "mcp"
     engine: Engine = containers
-    if serves and configuration.policy.ready:
-        engine = PooledEngine(
-            containers,
-            spec(configuration.policy),
-            warm=ready_spec(configuration.policy),
-            ready=configuration.policy.ready,
-            idle_seconds=configuration.policy.ready_idle_seconds,
+    if serves and policy.ready:
+        engine = pool = PooledEngine(
+            containers, None, ready=policy.ready, idle_seconds=policy.ready_idle_seconds
         )
+        folders.on_change = lambda view: pool.turn_to(view.of(spec(policy)), warm=view.of(ready_spec(policy)))
     try:
         async with engine:
             if serves:
                 containers.in_background(_sweep, containers, presence)
-            yield Executor(configuration, engine, record, origin=origin)
+                containers.in_background(_first_look, folders)
+            yield Executor(configuration, engine, record, origin=origin, folders=folders)
     finally:
         presence.leave()
         try:
             await record.aclose()
         except AuditError as error:
             _log.warning("%s", error)
+
+
+async def _first_look(folders: Folders) -> None:
+    """Find out what runs will see, so that a sandbox can be made ready; the first call meets what is wrong."""
+    try:
+        await folders.look()
+    except SandboxError as error:
+        _log.info("no sandbox is made ready yet: %s", error)
 
 
 async def _sweep(containers: DockerEngine, presence: Presence) -> None:

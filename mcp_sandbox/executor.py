@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import signal
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -26,6 +28,7 @@ from mcp_sandbox.hints import hint_for
 from mcp_sandbox.model import Blocked, ExecutionRequest, ExecutionResult, Status
 from mcp_sandbox.plan import Plan, plan, spec
 from mcp_sandbox.sandbox import Ending
+from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.config.policy import Configuration, Policy
     from mcp_sandbox.guest.protocol import End
     from mcp_sandbox.guest.session import ArtifactSink, OutputSink, Program, Report, Stream
-    from mcp_sandbox.sandbox import Engine
+    from mcp_sandbox.sandbox import Engine, Sandbox
 
 MAX_BLOCKED = 20
 """Refused connections that a result names; the record has all."""
@@ -62,9 +65,16 @@ class Executor:
     """Runs programs under one policy, each in a sandbox of its own, a bounded number at once."""
 
     def __init__(
-        self, configuration: Configuration, engine: Engine, record: Recorder, *, origin: Origin
+        self,
+        configuration: Configuration,
+        engine: Engine,
+        record: Recorder,
+        *,
+        origin: Origin,
+        folders: Folders | None = None,
     ) -> None:
         self.policy = configuration.policy
+        self._folders = folders or Folders(self.policy, hiding=Path(configuration.audit.path, "hidden"))
         self.record = record
         self._policy_json = configuration.policy.model_dump(mode="json")
         self._engine = engine
@@ -84,11 +94,9 @@ class Executor:
             planned = plan(request, self.policy)
             streams = run.streams = Streams(planned.program, run.watcher)
             with collecting(entry.run_id, self.record.staging(entry.run_id)) as files:
-                async with self._slot(), self._engine.launch(planned.spec) as sandbox:
-                    entry.note(sandbox=sandbox.name)
-                    report = await run_program(
-                        sandbox, planned.program, streams, files, run.stop, self._egress(run)
-                    )
+                async with self._slot(), self._sandbox(planned) as (sandbox, program, facts):
+                    entry.note(sandbox=sandbox.name, **facts)
+                    report = await run_program(sandbox, program, streams, files, run.stop, self._egress(run))
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
                 if files:
@@ -138,8 +146,17 @@ class Executor:
         Raises:
             SandboxError: The engine failed, or too many calls wait.
         """
-        async with self._slot(), self._engine.launch(spec(self.policy)) as sandbox:
+        # Under the last run's view, though it needs none: for that, a sandbox may be ready.
+        seen = self._folders.latest.of(spec(self.policy))
+        async with self._slot(), self._engine.launch(seen) as sandbox:
             await run_program(sandbox, program, Streams(program, None), files)
+
+    @asynccontextmanager
+    async def _sandbox(self, planned: Plan) -> AsyncIterator[tuple[Sandbox, Program, dict[str, object]]]:
+        """Yield a sandbox that sees what it may of the workspace as it is now, and what to run in it."""
+        view = await self._folders.look()
+        async with self._engine.launch(view.of(planned.spec)) as sandbox:
+            yield sandbox, replace(planned.program, copies=view.copies), view.facts()
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
@@ -158,6 +175,8 @@ class Executor:
             client=request.client,
             workspace=self.policy.workspace,
             policy=self._policy_json,
+            stdin=request.stdin,
+            given=request.files,
             stdin_sha256=hashlib.sha256(request.stdin).hexdigest() if request.stdin else "",
             files=tuple(
                 InputFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())

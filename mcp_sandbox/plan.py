@@ -12,7 +12,7 @@ from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.guest.protocol import PROXY_PORT, ArtifactLimits, agent_command
 from mcp_sandbox.guest.session import Program
 from mcp_sandbox.paths import is_plain_path
-from mcp_sandbox.sandbox import Limits, Mount, SandboxSpec
+from mcp_sandbox.sandbox import Limits, SandboxSpec
 
 if TYPE_CHECKING:
     from mcp_sandbox.config.policy import Policy
@@ -63,7 +63,7 @@ def plan(request: ExecutionRequest, policy: Policy) -> Plan:
 
 
 def spec(policy: Policy) -> SandboxSpec:
-    """Return the sandbox of every run under this policy."""
+    """Return the sandbox of every run under this policy; what it sees of the workspace is up to `view`."""
     return SandboxSpec(
         image=policy.image,
         runtime=policy.runtime,
@@ -81,7 +81,6 @@ def spec(policy: Policy) -> SandboxSpec:
             fsize_bytes=policy.scratch_size,
             inodes=policy.inodes,
         ),
-        mounts=(Mount(source=policy.path, target="/workspace"),) if policy.path else (),
         unsafe_allow_unconfined_seccomp=policy.unsafe_allow_unconfined_seccomp,
     )
 

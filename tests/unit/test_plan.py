@@ -70,13 +70,10 @@ def test_a_policy_decides_the_whole_sandbox() -> None:
             "fsize_bytes": 100 * MIB,
             "inodes": 3000,
         },
-        "mounts": ({"source": "/home/me/papers", "target": "/workspace"},),
+        "mounts": (),
+        "workspace_bytes": None,
         "unsafe_allow_unconfined_seccomp": False,
     }
-
-
-def test_a_workspace_without_a_folder_mounts_nothing() -> None:
-    assert spec(POLICY.model_copy(update={"path": None})).mounts == ()
 
 
 def test_the_call_decides_nothing_of_the_sandbox() -> None:
@@ -103,6 +100,8 @@ def test_a_call_comes_to_a_program() -> None:
         "tail_bytes": 1000,
         "stdin": b"in",
         "files": (("a/b.csv", b"1,2"),),
+        "copies": (),
+        "environment": (),
         "artifacts": (5, 10 * MIB, 20 * MIB),
     }
 
