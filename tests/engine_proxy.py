@@ -71,6 +71,13 @@ class Rewrite(Rule):
 
 
 @dataclass
+class Ask(Rule):
+    """A JSON request that is changed before the engine gets it."""
+
+    change: Callable[[Any], Any]
+
+
+@dataclass
 class Answer(Rule):
     """A request that never reaches the engine and is answered here."""
 
@@ -108,6 +115,10 @@ class EngineProxy:
     def rewrite(self, what: str, change: Callable[[Any], Any], *, times: int = 1 << 30) -> Rewrite:
         """Change the engine's JSON answers to such requests."""
         return self._add(Rewrite(re.compile(what), times, change))
+
+    def ask(self, what: str, change: Callable[[Any], Any], *, times: int = 1 << 30) -> Ask:
+        """Change what such requests ask the engine for."""
+        return self._add(Ask(re.compile(what), times, change))
 
     def answer(self, what: str, status: int, body: object, *, times: int = 1 << 30) -> Answer:
         """Answer such requests here."""
@@ -180,6 +191,10 @@ class EngineProxy:
                     client, [f"HTTP/1.1 {own.status} Said", "Content-Type: application/json"], own.body
                 )
                 continue
+            if ask := self._rule(Ask, request):
+                body = json.dumps(ask.change(json.loads(body))).encode()
+                head = [line for line in head if not line.lower().startswith("content-length")]
+                head.append(f"Content-Length: {len(body)}")
             await engine.send(_bytes(head) + body)
             answer = await _head(engine)
             if hold := self._rule(Hold, request, "answer"):
