@@ -95,7 +95,7 @@ class Executor:
             streams = run.streams = Streams(planned.program, run.watcher)
             with collecting(entry.run_id, self.record.staging(entry.run_id)) as files:
                 async with self._slot(), self._sandbox(planned) as (sandbox, program, facts):
-                    entry.note(sandbox=sandbox.name, **facts)
+                    entry.note(sandbox=sandbox.name, **sandbox.facts, **facts)
                     report = await run_program(sandbox, program, streams, files, run.stop, self._egress(run))
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from mcp_sandbox.model import Value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -85,6 +86,11 @@ class Sandbox(Protocol):
     @property
     def name(self) -> str:
         """The engine's name for it."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What it is, in the engine's words: `engine`, `runtime`, `image` (an id that names its content)."""
         ...
 
     @property

@@ -78,6 +78,7 @@ class FakeSandbox:
     def __init__(self, name: str, process: Process) -> None:
         self.name = name
         self.alive = True
+        self.facts = {"engine": "fake", "runtime": "fake", "image": "sha256:fake"}
         self._process = process
 
     async def send(self, data: bytes) -> None:

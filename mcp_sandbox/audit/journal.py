@@ -92,15 +92,17 @@ class Journal:
 
     def open_run(self, opening: Opening, seconds: float) -> int:
         """Write the opening record, on disk when this returns, and return the run's number."""
+        contents = _given(opening)
         with self.writing(seconds) as (connection, chain):
-            return self._append_first(connection, chain, "opening", opening, {}, _code(opening))
+            self._keep_files(contents)
+            return self._append_first(connection, chain, "opening", opening, {}, contents)
 
     def refuse(
         self, opening: Opening | None, data: Mapping[str, object], contents: Sequence[Content], seconds: float
     ) -> int:
         """Write the one record of a call that ran nothing, `error` being in `data`, and return its number."""
         with self.writing(seconds) as (connection, chain):
-            more = _code(opening) if opening else ()
+            more = _given(opening)[:1] if opening else ()
             return self._append_first(connection, chain, "refused", opening, data, [*contents, *more])
 
     def close_run(
@@ -369,8 +371,11 @@ class Journal:
         self._lease = self._chain = self._attempted = None
 
 
-def _code(opening: Opening) -> tuple[Content, ...]:
-    return (Content.of("code", as_bytes(opening.code)),)
+def _given(opening: Opening) -> tuple[Content, ...]:
+    """Return what a run starts from, as far as it is the call's own: enough to run it again."""
+    stdin = (Content.of("stdin", opening.stdin),) if opening.stdin else ()
+    files = (Content.of(f"file:{path}", data) for path, data in opening.given)
+    return (Content.of("code", as_bytes(opening.code)), *stdin, *files)
 
 
 def _commit(connection: sqlite3.Connection, chain: Chain) -> None:

@@ -48,6 +48,9 @@ class Opening(Value):
     workspace: str = ""
     policy: Mapping[str, object] = Field(default_factory=dict)
     """The effective policy, as JSON can say it."""
+    stdin: bytes = b""
+    given: tuple[tuple[str, bytes], ...] = ()
+    """Paths and contents of the files that the call brought along; `files` has their hashes."""
     stdin_sha256: str = ""
     """Lower-case hex; empty where the run has no standard input."""
     files: tuple[InputFile, ...] = ()
@@ -132,7 +135,7 @@ def opening_data(opening: Opening, policy: str) -> dict[str, object]:
     Code and policy are named by their hash alone.
     """
     return {
-        **opening.model_dump(mode="json", exclude={"code", "policy"}),
+        **opening.model_dump(mode="json", exclude={"code", "policy", "stdin", "given"}),
         "policy_sha256": sha256(policy.encode("ascii")),
     }
 

@@ -126,6 +126,11 @@ class DockerSandbox:
         self.receive = stream.receive
 
     @property
+    def facts(self) -> Mapping[str, str]:
+        """Return the engine's version, the runtime, and the id of the image."""
+        return self._launch.facts
+
+    @property
     def alive(self) -> bool:
         """Tell whether the stream is still open."""
         return self._stream.alive
@@ -156,6 +161,7 @@ class _Launch:
         self._lock = threading.Lock()
         self.asked_for = False
         """Whether the engine may have a container of this name."""
+        self.facts: dict[str, str] = {}
         self._gone = False
         self._stream: AttachStream | None = None
 
@@ -165,6 +171,8 @@ class _Launch:
             with self._connection.client() as client:
                 facts = self._connection.facts(client)
                 refuse_unsafe(self._spec, facts)
+                self.facts["engine"] = f"{facts.version} at {self._connection.address.url}"
+                self.facts["runtime"] = self._spec.runtime or facts.default_runtime
                 self._create(client)
                 stream = self._attach(client)
                 client.start(self.name)
@@ -188,6 +196,7 @@ class _Launch:
             image_volumes=sorted(image["Config"].get("Volumes") or ()),
             labels=self._labels,
         )
+        self.facts["image"] = image["Id"]
         self.asked_for = True
         created = client.create_container_from_config(config, self.name)
         for warning in created.get("Warnings") or ():
