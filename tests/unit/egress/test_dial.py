@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import ByteStream, SocketAttribute
 
 from mcp_sandbox.egress import dial
-from mcp_sandbox.egress.dial import SystemResolver, UpstreamProxy, dial_direct
+from mcp_sandbox.egress.dial import SystemResolver, UpstreamProxy, dial_direct, upstream_proxy
 from tests.unit.egress.conftest import Internet, Origin, Run, echo, hello, read_all, read_until, serve
 
 if TYPE_CHECKING:
@@ -140,6 +140,11 @@ async def test_an_upstream_proxy_that_does_not_connect_is_a_failure(
     assert told.startswith(b"HTTP/1.1 502 ")
     assert said in told
     assert [record.verdict for record in started.records] == ["failed"]
+
+
+def test_an_upstream_proxy_is_configured_by_its_address() -> None:
+    assert upstream_proxy("http://proxy.example:3128") == UpstreamProxy("proxy.example", 3128)
+    assert upstream_proxy("") is None
 
 
 def test_credentials_are_not_in_the_repr() -> None:

@@ -8,10 +8,11 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from tests.unit.egress.conftest import PUBLIC, Internet, Origin, Run, read_until
+from tests.unit.egress.conftest import PUBLIC, Internet, Origin, Run, Scripted, read_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -286,6 +287,51 @@ async def test_an_answer_before_the_end_of_the_body_is_passed_on(run: Start, int
         b"POST http://api.test/ HTTP/1.1\r\nHost: api.test\r\nContent-Length: 1000000\r\n\r\nbegin"
     )
     assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+async def test_an_answer_is_passed_on_though_the_host_breaks_off_the_upload(run: Start) -> None:
+    host = BreaksOff()
+
+    async def dial(*_: object) -> ByteStream:
+        return host
+
+    started = await run("198.51.100.7:80", dial=dial)
+    head = b"POST http://198.51.100.7/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    client = Scripted(head, b"part of it")
+    with anyio.fail_after(20):
+        await started.proxy.serve(client)
+    assert client.told.startswith(b"HTTP/1.1 413 ")
+
+
+async def test_what_still_comes_after_a_refusal_is_read_before_closing(run: Start) -> None:
+    """Closing on unread bytes resets a TCP connection, and the answer is lost with it."""
+    started = await run("api.test")
+    head = b"POST http://evil.test/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+    client = Scripted(head, *[bytes(1000)] * 5)
+    with anyio.fail_after(20):
+        await started.proxy.serve(client)
+    assert client.told.startswith(b"HTTP/1.1 403 ")
+    with pytest.raises(anyio.EndOfStream):
+        await client.receive()
+
+
+class BreaksOff(Scripted):
+    """A host that takes the request head, refuses the body, and answers only then."""
+
+    def __init__(self) -> None:
+        super().__init__(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+        self._broken = anyio.Event()
+
+    async def send(self, item: bytes) -> None:
+        if self.told:
+            self._broken.set()
+            raise anyio.BrokenResourceError
+        await super().send(item)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await self._broken.wait()
+        await anyio.lowlevel.checkpoint()
+        return await super().receive(max_bytes)
 
 
 async def test_a_host_that_is_down_or_unknown_is_said_to_have_failed(run: Start, internet: Internet) -> None:

@@ -12,7 +12,17 @@ import pytest
 from anyio.streams.tls import TLSStream
 
 from mcp_sandbox.egress import addresses, sni
-from tests.unit.egress.conftest import PUBLIC, Internet, Origin, Run, echo, hello, read_all, read_until
+from tests.unit.egress.conftest import (
+    PUBLIC,
+    Internet,
+    Origin,
+    Run,
+    Scripted,
+    echo,
+    hello,
+    read_all,
+    read_until,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -314,6 +324,44 @@ async def test_the_next_address_is_tried_where_one_does_not_answer(
     started = await run("api.test")
     async with started.tunnel("api.test:443"):
         assert [address for _, _, address in internet.dialled] == ["93.184.216.1", "93.184.216.2", PUBLIC]
+
+
+async def test_a_name_without_an_address_is_a_failure(run: Start, internet: Internet) -> None:
+    internet.name("api.test")
+    started = await run("api.test")
+    answer = await started.ask(b"CONNECT api.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 502 ")
+    assert started.records[0].verdict == "failed"
+
+
+@pytest.mark.parametrize("broken", ["receive", "send", "send_eof"])
+async def test_a_host_that_breaks_off_ends_the_tunnel_and_is_named_for_it(run: Start, broken: str) -> None:
+    class Breaks(Scripted):
+        async def send(self, item: bytes) -> None:
+            if broken == "send" and self.told:
+                raise anyio.BrokenResourceError
+            await super().send(item)
+
+        async def send_eof(self) -> None:
+            if broken == "send_eof":
+                raise OSError("reset")
+
+        async def receive(self, max_bytes: int = 65536) -> bytes:
+            if broken == "receive":
+                raise anyio.BrokenResourceError
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    async def dial(*_: object) -> Breaks:
+        return Breaks()
+
+    started = await run("198.51.100.7:443", dial=dial)
+    client = Scripted(b"CONNECT 198.51.100.7:443 HTTP/1.1\r\nHost: x\r\n\r\n", hello(None), b"more")
+    with anyio.fail_after(20):
+        await started.proxy.serve(client)
+    assert client.closed
+    assert [record.reason for record in started.records] == ["the host broke the connection"]
+    assert started.records[0].verdict == "allowed"
 
 
 async def test_loopback_is_one_of_the_hosts_own_addresses_on_the_real_path(

@@ -66,6 +66,10 @@ def test_a_real_hello_without_a_name_has_none() -> None:
     assert read(real_hello(None)) == ClientHello(None)
 
 
+def test_a_hello_without_extensions_has_no_name() -> None:
+    assert read(records(message())) == ClientHello(None)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 100, 511])
 def test_a_hello_spread_over_many_records_is_read(size: int) -> None:
     handshake = real_hello("api.example.com")[5:]
