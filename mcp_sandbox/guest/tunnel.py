@@ -52,6 +52,7 @@ class Tunnels:
         self._send = send
         self._fail = fail
         self._streams: dict[int, TunnelStream] = {}
+        self._last = 0
 
     def take(self, frame: Frame) -> None:
         """Take a frame about a connection.
@@ -61,16 +62,20 @@ class Tunnels:
         """
         number, rest = decode_numbered(frame.payload)
         if frame.kind is Kind.OPENED:
-            if number in self._streams or len(self._streams) > 2 * MAX_CONNECTIONS:
+            if number <= self._last or len(self._streams) > 2 * MAX_CONNECTIONS:
                 raise ProtocolViolation("a connection opened twice, or one too many")
+            self._last = number
             self._streams[number] = opened = TunnelStream(number, self._send)
             self._tasks.start_soon(self._serve, opened)
         elif stream := self._streams.get(number):  # else it was closed here, and there not yet
             stream.take(frame.kind, rest)
+            if frame.kind is Kind.GONE:
+                del self._streams[number]
+                stream.serving.cancel()
 
     async def _serve(self, stream: TunnelStream) -> None:
         try:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the program hung up
+            with stream.serving, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await self._answer(stream)
         except Exception:
             # What cannot be answered for, above all what cannot be recorded, ends the run.
@@ -86,6 +91,8 @@ class TunnelStream(ByteStream):
 
     def __init__(self, number: int, send: Callable[[bytes], None]) -> None:
         self.number = number
+        self.serving = anyio.CancelScope()
+        """Ended when the program hangs up: whatever is still done for it is done for nobody."""
         self._send_frame = send
         self._received = bytearray()
         self._granted = WINDOW
