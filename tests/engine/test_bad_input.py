@@ -236,7 +236,8 @@ LINES = {
         900083,
     ),
     "arguments that are a list": (
-        b'{"jsonrpc": "2.0", "id": 900084, "method": "tools/call", "params": {"name": "execute_python", "arguments": [1]}}',
+        b'{"jsonrpc": "2.0", "id": 900084, "method": "tools/call",'
+        b' "params": {"name": "execute_python", "arguments": [1]}}',
         INVALID_PARAMS,
         900084,
     ),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docker import APIClient
+from docker.transport import UnixHTTPAdapter
 
 from mcp_sandbox.engines.docker.address import Address, find_engine
 from mcp_sandbox.engines.docker.errors import translated
@@ -48,6 +49,13 @@ class EngineFacts:
     def rootless(self) -> bool:
         """Tell whether the engine itself runs without root."""
         return "name=rootless" in self.security_options
+
+
+class _OneSocket(UnixHTTPAdapter):
+    """Keeps one connection to the engine; the SDK's own keeps one for each URL, 25 in all, for each client."""
+
+    def get_connection(self, url: Any, proxies: Any = None) -> Any:
+        return super().get_connection("http+docker://localhost", proxies)
 
 
 class Connection:
@@ -108,7 +116,10 @@ class Connection:
 
     def _new(self, address: Address) -> APIClient:
         version = self._facts.api_version if self._facts else "auto"
-        return APIClient(address.url, version=version, timeout=HTTP_SECONDS, tls=address.tls)
+        client = APIClient(address.url, version=version, timeout=HTTP_SECONDS, tls=address.tls)
+        if address.local:
+            client.mount("http+docker://", _OneSocket(address.url.removeprefix("unix://"), HTTP_SECONDS))
+        return client
 
     def _take(self) -> APIClient | None:
         with self._lock:
