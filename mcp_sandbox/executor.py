@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 
 from mcp_sandbox.artifacts import collecting
-from mcp_sandbox.audit.record import InputFile, Opening
+from mcp_sandbox.audit.record import Content, InputFile, Opening
 from mcp_sandbox.capture import Capture, clean, share
 from mcp_sandbox.egress.dial import SystemResolver, dial_direct, upstream_proxy
 from mcp_sandbox.egress.policy import EgressPolicy
@@ -25,6 +27,7 @@ from mcp_sandbox.egress.record import EgressLimits, EgressRecord
 from mcp_sandbox.errors import AuditError, Busy
 from mcp_sandbox.guest.session import Stop, run_program
 from mcp_sandbox.hints import hint_for
+from mcp_sandbox.manifest import ManifestTaker
 from mcp_sandbox.model import Blocked, ExecutionRequest, ExecutionResult, Status
 from mcp_sandbox.plan import Plan, plan, spec
 from mcp_sandbox.sandbox import Ending
@@ -81,17 +84,22 @@ class Executor:
         self._origin: Origin = origin
         self._running = anyio.CapacityLimiter(configuration.server.max_parallel)
         self._max_queued = configuration.server.max_queued
+        self._manifests = ManifestTaker(self.policy.path) if self.policy.path else None
+        self._beside = ThreadPoolExecutor(1, "manifest")
 
-    async def execute(self, request: ExecutionRequest, run: Run | None = None) -> ExecutionResult:
+    async def execute(
+        self, request: ExecutionRequest, run: Run | None = None, *, replay_of: str = ""
+    ) -> ExecutionResult:
         """Run one program and return how it ended; `run` lets others watch and stop it.
 
         Raises:
             SandboxError: Nothing ran, or the engine failed.
         """
         run = run or Run()
-        async with self.record.entry(self._opening(request)) as entry:
+        async with self.record.entry(self._opening(request, replay_of)) as entry:
             run.run_id = entry.run_id
             planned = plan(request, self.policy)
+            manifest = self._beside.submit(self._manifests.take) if self._manifests else None
             streams = run.streams = Streams(planned.program, run.watcher)
             with collecting(entry.run_id, self.record.staging(entry.run_id)) as files:
                 async with self._slot(), self._sandbox(planned) as (sandbox, program, facts):
@@ -109,11 +117,13 @@ class Executor:
                         lost_because=report.lost_because,
                         diagnostics=clean(diagnostics.decode("utf-8", "replace")),
                     )
+                contents = list(files.contents) if files else []
+                if manifest:
+                    seen = await anyio.to_thread.run_sync(manifest.result, abandon_on_cancel=True)
+                    entry.note(workspace_files=seen.facts())
+                    contents.append(Content.of("manifest", seen.lines))
                 entry.finish(
-                    result,
-                    stdout=streams.stdout.kept(),
-                    stderr=streams.stderr.kept(),
-                    artifacts=files.contents if files else (),
+                    result, stdout=streams.stdout.kept(), stderr=streams.stderr.kept(), contents=contents
                 )
             return result
 
@@ -167,7 +177,7 @@ class Executor:
         async with self._running:
             yield
 
-    def _opening(self, request: ExecutionRequest) -> Opening:
+    def _opening(self, request: ExecutionRequest, replay_of: str) -> Opening:
         return Opening(
             language=request.language,
             code=request.code,
@@ -183,6 +193,7 @@ class Executor:
                 for path, content in request.files
             ),
             origin=self._origin,
+            replay_of=replay_of,
         )
 
 

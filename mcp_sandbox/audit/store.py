@@ -63,11 +63,11 @@ class Entry:
         self.facts.update(facts)
 
     def finish(
-        self, result: ExecutionResult, *, stdout: bytes, stderr: bytes, artifacts: Sequence[Content] = ()
+        self, result: ExecutionResult, *, stdout: bytes, stderr: bytes, contents: Sequence[Content] = ()
     ) -> None:
         """Set the result, the streams as far as they were kept, and files; written when the scope is left."""
         self.result = result
-        self.contents = [Content.of("stdout", stdout), Content.of("stderr", stderr), *artifacts]
+        self.contents = [Content.of("stdout", stdout), Content.of("stderr", stderr), *contents]
         # What the client was shown, where it is not the kept bytes themselves (cut, or made visible).
         for role, kept, shown in (("stdout", stdout, result.stdout), ("stderr", stderr, result.stderr)):
             if as_bytes(shown) != kept:

@@ -7,10 +7,16 @@ from pathlib import Path
 import click
 
 config_option = click.option(
-    "--config", "config_file", metavar="FILE", type=click.Path(path_type=Path), help="Configuration file to use."
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Configuration file to use.",
 )
 workspace_option = click.option(
-    "--workspace", metavar="NAME|FOLDER", help="Workspace of the configuration, or a folder that programs may read."
+    "--workspace",
+    metavar="NAME|FOLDER",
+    help="Workspace of the configuration, or a folder that programs may read.",
 )
 
 

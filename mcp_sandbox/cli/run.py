@@ -43,7 +43,7 @@ def run(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Run one program in a sandbox and show what it prints, as it prints it.
+    r"""Run one program in a sandbox and show what it prints, as it prints it.
 
     The program is CODE, or a FILE (`-` reads it from stdin; *.sh is a shell script), or a shell COMMAND. The exit
     status is the program's own; 124 when it was stopped at its deadline, 137 when it ran out of memory, 125 when

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from mcp_sandbox.cli.options import config_option, current_folder
+from mcp_sandbox.cli.replay import diff, replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -280,6 +281,10 @@ def stats(config_file: Path | None, as_json: bool) -> None:
         _console().print(_table_of_stats(found))
     else:
         click.echo("No run is on the record.", err=True)
+
+
+runs.add_command(replay)
+runs.add_command(diff)
 
 
 def _record(config_file: Path | None) -> Folder:

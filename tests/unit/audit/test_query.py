@@ -281,7 +281,7 @@ async def test_no_recorded_name_leads_out_of_an_archive(
     ]
     async with store.entry(opening) as entry:
         contents = [Content.of(role, b"x") for role in hostile]
-        entry.finish(result(entry.run_id), stdout=b"", stderr=b"", artifacts=contents)
+        entry.finish(result(entry.run_id), stdout=b"", stderr=b"", contents=contents)
     target = io.BytesIO()
     with query.reading(Folder(store._folder.path)) as reader:
         archive(reader, "last", target)

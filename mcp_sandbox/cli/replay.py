@@ -1,0 +1,105 @@
+"""`mcp-sandbox runs replay` and `diff`: run a record again, or hold two of them side by side."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mcp_sandbox.cli.options import config_option, current_folder
+
+if TYPE_CHECKING:
+    from mcp_sandbox.audit.store import AuditStore
+    from mcp_sandbox.config.policy import Configuration
+    from mcp_sandbox.replay import Comparison
+
+DIFFERENT = 1
+
+
+@click.command()
+@config_option
+@click.option("--force", is_flag=True, help="Run it though the workspace or the policy is not what it was.")
+@click.argument("run_id", metavar="ID|last")
+@click.pass_context
+def replay(ctx: click.Context, config_file: Path | None, force: bool, run_id: str) -> None:
+    """Run a recorded program again and compare.
+
+    The same image, code, files, stdin and limits, in a fresh sandbox. What differs beforehand is said; then it runs
+    only with --force. The exit status is 0 where all is the same, 1 where something differs, 125 where it could not
+    be run.
+    """
+    import anyio
+
+    comparison = anyio.run(_replay, config_file, run_id, force)
+    _tell(comparison)
+    ctx.exit(0 if comparison.same else DIFFERENT)
+
+
+@click.command()
+@config_option
+@click.argument("one")
+@click.argument("other")
+@click.pass_context
+def diff(ctx: click.Context, config_file: Path | None, one: str, other: str) -> None:
+    """Tell what differs between the ends, outputs and files of two runs."""
+    import anyio
+
+    comparison = anyio.run(_diff, config_file, one, other)
+    _tell(comparison)
+    ctx.exit(0 if comparison.same else DIFFERENT)
+
+
+async def _replay(config_file: Path | None, run_id: str, force: bool) -> Comparison:
+    from mcp_sandbox.audit.store import AuditStore
+    from mcp_sandbox.cli.runs import visible
+    from mcp_sandbox.errors import RequestRefused
+    from mcp_sandbox.replay import policy_now, recorded, replay, workspace_changes
+
+    store = AuditStore(Path(_configuration(config_file, None).audit.path))
+    original = await recorded(store, await _resolve(store, run_id))
+    configuration = _configuration(config_file, original.run.policy.get("path"))
+    policy, differences = policy_now(original, configuration)
+    differences += workspace_changes(original, policy)
+    for difference in differences:
+        click.echo(f"not as then: {visible(difference)}", err=True)
+    if differences and not force:
+        raise RequestRefused(
+            "this is not what it was then, so it was not run.", next_step="Run it all the same with --force."
+        )
+    return await replay(original, policy, configuration)
+
+
+async def _diff(config_file: Path | None, one: str, other: str) -> Comparison:
+    from mcp_sandbox.audit.store import AuditStore
+    from mcp_sandbox.replay import compare, recorded
+
+    store = AuditStore(Path(_configuration(config_file, None).audit.path))
+    first = await recorded(store, await _resolve(store, one))
+    second = await recorded(store, await _resolve(store, other))
+    return compare(first.result, (first.stdout, first.stderr), second.result, (second.stdout, second.stderr))
+
+
+async def _resolve(store: AuditStore, run_id: str) -> str:
+    if run_id != "last":
+        return run_id
+    recent = await store.recent(1)
+    return recent[0].run_id if recent else run_id
+
+
+def _configuration(config_file: Path | None, workspace: str | None) -> Configuration:
+    from mcp_sandbox.workspace import load_configuration
+
+    return load_configuration(
+        config_file=config_file, workspace=workspace, environ=os.environ, cwd=current_folder()
+    )
+
+
+def _tell(comparison: Comparison) -> None:
+    from mcp_sandbox.cli.runs import visible
+
+    for difference in comparison.differences:
+        click.echo(visible(difference, lines=True))
+    word = "the same" if comparison.same else "different"
+    click.echo(f"{comparison.original} and {comparison.replay}: {word}")

@@ -1,0 +1,200 @@
+"""Run a recorded program again, in a fresh sandbox, and tell what came out differently.
+
+Above: `cli`. Below: `app`, `audit`, `config`. A replay never allows more than the configuration does now, whatever
+it did then; what differs beforehand is said beforehand.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from mcp_sandbox.app import running
+from mcp_sandbox.config.policy import Configuration, Policy
+from mcp_sandbox.config.profiles import looser
+from mcp_sandbox.config.settings import PolicySettings, written
+from mcp_sandbox.errors import RequestRefused
+from mcp_sandbox.manifest import ManifestTaker, changes
+from mcp_sandbox.model import ExecutionRequest
+
+if TYPE_CHECKING:
+    from mcp_sandbox.audit.query import RunRecord
+    from mcp_sandbox.audit.store import AuditStore
+    from mcp_sandbox.model import ExecutionResult
+
+MAX_DIFF_LINES = 60
+_NOT_OF_THE_PROGRAM = {"workspace", "path", "mounts", "egress", "profile", "image", "runtime", "user"}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run as the record has it: enough to run it again, and to compare."""
+
+    run: RunRecord
+    result: ExecutionResult
+    stdout: bytes
+    stderr: bytes
+    stdin: bytes
+    files: tuple[tuple[str, bytes], ...]
+    manifest: bytes | None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was noted of the sandbox: image, runtime, engine."""
+        closing = self.run.closing or {}
+        facts: dict[str, Any] = closing.get("data", {}).get("facts") or {}
+        return facts
+
+
+@dataclass
+class Comparison:
+    """A run and its replay."""
+
+    original: str
+    replay: str
+    differences: list[str] = field(default_factory=list)
+    """In words; a difference of text as a unified diff."""
+
+    @property
+    def same(self) -> bool:
+        """Tell whether status, exit, output and files were the same."""
+        return not self.differences
+
+
+async def recorded(store: AuditStore, prefix: str) -> Recorded:
+    """Read back one run.
+
+    Raises:
+        RequestRefused: There is no such run, or it never ran.
+        AuditError: The record cannot be read.
+    """
+    run = await store.get(prefix)
+    run_id = run.summary.run_id
+    result = await store.result(run_id)
+    if result is None:
+        raise RequestRefused(
+            f"the run {run_id} has no result: it was refused, failed, or has not ended.",
+            next_step="Choose another; `mcp-sandbox runs list` shows them.",
+        )
+    paths = [role.removeprefix("file:") for role in run.contents if role.startswith("file:")]
+    return Recorded(
+        run=run,
+        result=result,
+        stdout=await store.content(run_id, "stdout") or b"",
+        stderr=await store.content(run_id, "stderr") or b"",
+        stdin=await store.content(run_id, "stdin") or b"",
+        files=tuple([(path, await store.content(run_id, f"file:{path}") or b"") for path in sorted(paths)]),
+        manifest=await store.content(run_id, "manifest"),
+    )
+
+
+def policy_now(original: Recorded, configuration: Configuration) -> tuple[Policy, list[str]]:
+    """Return the policy for a replay, and what of it differs from then: never looser than the configuration's.
+
+    Raises:
+        RequestRefused: The recorded policy cannot be read by this version.
+    """
+    now = configuration.policy
+    try:
+        then = Policy.model_validate(original.run.policy, strict=False)
+    except ValidationError:
+        raise RequestRefused(
+            "the recorded policy has keys or values that this version does not know.",
+            next_step="Replay it with the version that recorded it.",
+        ) from None
+    differences: list[str] = []
+    values = dict(then)
+    for key in PolicySettings.model_fields:
+        if key in _NOT_OF_THE_PROGRAM or getattr(then, key) == getattr(now, key):
+            continue
+        if looser(key, getattr(then, key), getattr(now, key)):
+            values[key] = getattr(now, key)
+            said = written(PolicySettings, key, getattr(then, key))
+            differences.append(f"{key}: {said} then, {written(PolicySettings, key, values[key])} now")
+    for key in ("path", "mounts", "egress", "runtime", "user"):
+        values[key] = getattr(now, key)
+        if getattr(then, key) != values[key]:
+            differences.append(f"{key}: {getattr(then, key)!s} then, {values[key]!s} now")
+    values |= {"workspace": now.workspace, "profile": now.profile}
+    values["image"] = original.facts.get("image") or then.image
+    return Policy(**values), differences
+
+
+def workspace_changes(original: Recorded, policy: Policy) -> list[str]:
+    """Return in words which of the workspace's files are not what they were."""
+    if original.manifest is None or not policy.path:
+        return []
+    said = changes(original.manifest, ManifestTaker(policy.path).take().lines)
+    if not original.facts.get("workspace_files", {}).get("complete", True):
+        said.append("the workspace had more files than were listed; those were not compared")
+    return said
+
+
+async def replay(original: Recorded, policy: Policy, configuration: Configuration) -> Comparison:
+    """Run it again under this policy and compare.
+
+    Raises:
+        SandboxError: It could not be run.
+    """
+    request = ExecutionRequest(
+        language=original.run.opening["data"]["language"],
+        code=original.run.code,
+        timeout_seconds=min(
+            original.run.opening["data"]["timeout_seconds"] or policy.timeout_seconds,
+            policy.max_timeout_seconds,
+        ),
+        stdin=original.stdin,
+        files=original.files,
+    )
+    again = configuration.model_copy(update={"policy": policy})
+    async with running(again, os.environ, origin="replay") as executor:
+        result = await executor.execute(request, replay_of=original.run.summary.run_id)
+        stdout = await executor.record.content(result.run_id, "stdout") or b""
+        stderr = await executor.record.content(result.run_id, "stderr") or b""
+    return compare(original.result, (original.stdout, original.stderr), result, (stdout, stderr))
+
+
+def compare(
+    one: ExecutionResult,
+    one_output: tuple[bytes, bytes],
+    other: ExecutionResult,
+    other_output: tuple[bytes, bytes],
+) -> Comparison:
+    """Tell what differs between the ends, outputs and files of two runs."""
+    comparison = Comparison(one.run_id, other.run_id)
+    for key in ("status", "exit_code", "signal"):
+        if getattr(one, key) != getattr(other, key):
+            comparison.differences.append(f"{key}: {getattr(one, key)} and {getattr(other, key)}")
+    for name, before, after in zip(("stdout", "stderr"), one_output, other_output, strict=True):
+        if before != after:
+            comparison.differences.append(f"{name} differs:\n{_diff(before, after)}")
+    before_files = {file.path: file.sha256 for file in one.artifacts}
+    after_files = {file.path: file.sha256 for file in other.artifacts}
+    for path in sorted(before_files.keys() | after_files.keys()):
+        if path not in after_files:
+            comparison.differences.append(f"file {path}: only in the first")
+        elif path not in before_files:
+            comparison.differences.append(f"file {path}: only in the second")
+        elif before_files[path] != after_files[path]:
+            comparison.differences.append(f"file {path}: other content")
+    return comparison
+
+
+def _diff(before: bytes, after: bytes) -> str:
+    lines = list(
+        difflib.unified_diff(
+            before.decode("utf-8", "replace").splitlines(),
+            after.decode("utf-8", "replace").splitlines(),
+            "then",
+            "now",
+            lineterm="",
+            n=1,
+        )
+    )
+    if len(lines) > MAX_DIFF_LINES:
+        lines[MAX_DIFF_LINES:] = [f"… and {len(lines) - MAX_DIFF_LINES} more lines"]
+    return "\n".join(lines) or "(only in line ends or bytes that are no text)"
