@@ -215,9 +215,8 @@ async def _run(session: _Session, program: Program, stop: Stop) -> Report:
             return Report(await session.listen(), False)
         deadline_passed = True
         with anyio.move_on_after(LAST_WORDS_SECONDS):
-            with suppress(
-                anyio.BrokenResourceError
-            ):  # it ended by itself just now: its account is on the way
+            # Broken where it ended by itself just now: its account is on the way.
+            with suppress(anyio.BrokenResourceError):
                 await session.kill()
             return Report(await session.listen(), True)
         return Report(None, True, "the agent did not answer after the deadline")

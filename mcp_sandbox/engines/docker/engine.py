@@ -178,9 +178,8 @@ class _Launch:
                 client.start(self.name)
                 return stream
         finally:
-            if (
-                self._gone and self.asked_for
-            ):  # the caller has left, and its removal may have come before our creation
+            # Where the caller has left, its removal may have come before our creation.
+            if self._gone and self.asked_for:
                 self.remove()
 
     def _create(self, client: APIClient) -> None:
