@@ -75,6 +75,8 @@ class Attack(Value):
     """Whether `doctor --prove` runs it."""
     shares: bool = False
     """Whether it may run beside others in one sandbox: it only looks, and uses nothing up."""
+    last: bool = False
+    """Whether it looks for what others did, and so comes after them."""
     expect: Outcomes
     gvisor: Outcomes = ()
     """How it ends under gVisor, where that differs."""
