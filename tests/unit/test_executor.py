@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import pytest
 
 from mcp_sandbox.capture import Capture
 from mcp_sandbox.config.policy import Configuration, Policy
-from mcp_sandbox.config.settings import ServerSettings
+from mcp_sandbox.config.settings import EgressSettings, ServerSettings
 from mcp_sandbox.errors import AuditError, Busy, EngineUnreachable, RequestRefused, SandboxError
 from mcp_sandbox.executor import Executor, Run
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult
@@ -500,3 +500,49 @@ class TestFiles:
                     await anyio.wait_all_tasks_blocked()
                     tasks.cancel_scope.cancel()
         assert list(tmp_path.iterdir()) == []
+
+
+class TestEgress:
+    """A connection that begins inside reaches the proxy on this side, and nothing else."""
+
+    CONNECTION = (1).to_bytes(4, "big")
+    REACHING = POLICY.model_copy(update={"egress": EgressSettings(allow=("api.example.com",))})
+
+    async def ask(self, guest: Guest, request: bytes) -> bytes:
+        """Send a request over a new connection and return what came until that was closed."""
+        await guest.say(b"c", self.CONNECTION)
+        await guest.say(b"w", self.CONNECTION + request)
+        await guest.say(b"q", self.CONNECTION)
+        answer = b""
+        while True:
+            kind, payload = await guest.hear()
+            if kind == b"X":
+                return answer
+            if kind == b"W":
+                answer += payload[4:]
+
+    async def test_a_host_that_is_not_named_is_refused_told_and_recorded(self) -> None:
+        answers: list[bytes] = []
+
+        async def program(guest: Guest) -> None:
+            answers.append(
+                await self.ask(guest, b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+            )
+            await guest.exit()
+
+        record = FakeRecord()
+        result = await run(plays(program), policy=self.REACHING, record=record)
+        assert answers[0].startswith(b"HTTP/1.1 403 ")
+        (blocked,) = result.blocked
+        assert (blocked.host, blocked.port) == ("evil.example", 443)
+        assert "evil.example" in blocked.reason
+        (recorded,) = cast("list[dict[str, object]]", record.entries[0].facts["egress"])
+        assert (recorded["host"], recorded["verdict"]) == ("evil.example", "refused")
+
+    async def test_a_run_that_may_reach_nothing_has_nobody_to_ask(self) -> None:
+        async def program(guest: Guest) -> None:
+            await self.ask(guest, b"CONNECT api.example.com:443 HTTP/1.1\r\n\r\n")
+
+        result = await run_after_start(program)
+        assert result.status == "lost"
+        assert result.blocked == ()

@@ -156,7 +156,9 @@ async def test_a_program_past_its_deadline_is_killed_and_heard_to_the_end() -> N
     assert told.stdout == b"before\nlast words\n"
 
 
-async def test_output_without_end_does_not_outrun_the_deadline() -> None:
+async def test_output_without_end_does_not_outrun_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_sandbox.guest.session.LAST_WORDS_SECONDS", 0.05)
+
     async def flood(guest: Guest) -> None:
         while True:
             await guest.print(b"y\n" * 100)
