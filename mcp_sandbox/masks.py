@@ -24,8 +24,6 @@ MAX_ENTRIES = 1_000_000
 """Files and folders that are looked at."""
 MAX_SECONDS = 20.0
 """Longest time for one look: clients give up on a call after about 60 s."""
-MAX_HIDDEN = 200
-"""Files and folders that are hidden, each by a mount: gVisor starts with 200 of them, and not with 1000."""
 SETTLED_NS = 2_000_000_000
 """How long ago a folder must have changed for its time to tell of the next change: some file systems count in steps of
 two seconds."""
@@ -97,7 +95,7 @@ class Masks:
         """Return what is to be hidden now, sorted; of what lies in a hidden folder, the folder alone.
 
         Raises:
-            RequestRefused: There is too much to look at, or to hide; a name cannot be told to an engine.
+            RequestRefused: There is too much to look at; a name cannot be told to an engine.
         """
         with self._lock:
             found = self._resolved(self._look_everywhere())
@@ -105,12 +103,6 @@ class Masks:
         hidden = [
             found[path] for path in sorted(found) if not any(parent in found for parent in _parents(path))
         ]
-        if len(hidden) > MAX_HIDDEN:
-            raise RequestRefused(
-                f"{len(hidden)} files and folders of the workspace are to be hidden; at most {MAX_HIDDEN} can be.",
-                next_step="Ask the person to hide the folders that hold them (`mask`), to show what is harmless "
-                "(`unsafe_unmask`), or to move them.",
-            )
         for each in hidden:
             _check_name(each.path)
         return hidden
