@@ -90,7 +90,7 @@ def test_the_whole_configuration() -> None:
             "OomScoreAdj": 500,
             "OomKillDisable": False,
             "NanoCpus": 1_000_000_000,
-            "PidsLimit": 64,
+            "PidsLimit": 64 + 4,  # gVisor serves the mount with threads of its own
             "Ulimits": [
                 {"Name": "nofile", "Soft": 256, "Hard": 256},
                 {"Name": "fsize", "Soft": 16 * MIB, "Hard": 16 * MIB},
@@ -259,3 +259,10 @@ class TestSeccompProfile:
 
     def test_sockets_and_clones_are_let_through_by_their_arguments_alone(self) -> None:
         assert not {"socket", "clone", "clone3", "personality"} & ALLOWED
+
+
+def test_a_workspace_that_is_copied_has_room_in_memory_and_no_mount() -> None:
+    host_config = config(SPEC.model_copy(update={"workspace_bytes": 5 << 20}))["HostConfig"]
+    assert host_config["Mounts"] == []
+    assert host_config["Tmpfs"]["/workspace"].startswith("rw,noexec,nosuid,nodev,size=5242880,")
+    assert "/workspace" not in config()["HostConfig"]["Tmpfs"]
