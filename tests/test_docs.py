@@ -1,0 +1,130 @@
+"""What the documents say can be typed, can be typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGES = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CONTRIBUTING.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
+COMMAND = str(Path(sys.executable).with_name("mcp-sandbox"))
+SLOW = (
+    "mcp-sandbox image build",
+    "mcp-sandbox doctor",
+    "mcp-sandbox serve",
+    "pip install",
+    "./scripts/",
+    "scripts/",
+)
+"""What takes minutes, or serves: that it exists is checked; that it works, elsewhere."""
+
+
+class Block(NamedTuple):
+    page: str
+    language: str
+    text: str
+
+
+def blocks(*languages: str) -> list[Block]:
+    found = []
+    for page in PAGES:
+        if page.exists():
+            for language, text in re.findall(
+                r"^```(\w+)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+            ):
+                if language in languages:
+                    found.append(Block(page.name, language, text))
+    return found
+
+
+def commands() -> list[str]:
+    lines = [line.strip() for block in blocks("bash", "sh", "console") for line in block.text.splitlines()]
+    return sorted({line.removeprefix("$ ") for line in lines if line and not line.startswith("#")})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home folder that has what the documents' workspaces name."""
+    for name in ("reports", "data", "Downloads"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def test_pages_link_only_to_what_is_there() -> None:
+    for page in PAGES:
+        for target in re.findall(
+            r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text("utf-8") if page.exists() else ""
+        ):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=lambda block: block.page)
+def test_json_in_the_documents_is_json(block: Block) -> None:
+    json.loads(block.text)
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.page)
+def test_toml_in_the_documents_is_a_configuration(block: Block, home: Path) -> None:
+    for folder in re.findall(r'(?:path|source) = "~/([^"]+)"', block.text):
+        (home / folder).mkdir(parents=True, exist_ok=True)
+    file = home / "config.toml"
+    file.write_text(block.text, "utf-8")
+    checked = subprocess.run(
+        [COMMAND, "config", "check", str(file)],
+        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("line", [line for line in commands() if line.startswith(SLOW)])
+def test_slow_commands_of_the_documents_exist(line: str) -> None:
+    words = shlex.split(line)
+    if "scripts/" in words[0]:
+        assert os.access(REPOSITORY / words[0], os.X_OK)
+    elif words[0] == "mcp-sandbox":
+        subcommands = [word for word in words[1:3] if not word.startswith("-")]
+        shown = subprocess.run([COMMAND, *subcommands, "--help"], capture_output=True, text=True, timeout=60)
+        assert shown.returncode == 0, shown.stderr
+    else:
+        assert words[:2] == ["pip", "install"]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "line", [line for line in commands() if line.startswith("mcp-sandbox ") and not line.startswith(SLOW)]
+)
+def test_commands_of_the_documents_work(line: str, engine_host: str, home: Path) -> None:
+    configuration = home / "config.toml"
+    configuration.write_text(
+        f'[audit]\npath = "{home}/record"\n[defaults]\nimage = "mcp-sandbox/minimal"\n'
+        f'[workspaces.reports]\npath = "{home}/reports"\n',
+        "utf-8",
+    )
+    environment = {
+        "HOME": str(home),
+        "PATH": f"{Path(COMMAND).parent}:{os.environ['PATH']}",
+        "DOCKER_HOST": engine_host,
+        "MCP_SANDBOX_CONFIG": str(configuration),
+    }
+    # The record must have a run before it can be looked at.
+    subprocess.run([COMMAND, "run", "-c", "print(1)"], env=environment, cwd=home, check=True, timeout=60)
+    ran = subprocess.run(
+        line, shell=True, env=environment, cwd=home, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
