@@ -187,6 +187,24 @@ def _image(survey: Survey, policy: Policy) -> Finding:
     return Finding(check="image", state="ok", says=says)
 
 
+def _workspace(survey: Survey, policy: Policy) -> Finding:
+    if not policy.path:
+        return Finding(check="workspace", state="ok", says="no folder")
+    if policy.workspace_transfer == "copy" or (
+        policy.workspace_transfer == "auto" and not survey.address.local
+    ):
+        return Finding(check="workspace", state="ok", says=f"{policy.path} is copied to each sandbox")
+    if survey.facts.rootless or survey.remaps_users:
+        return Finding(
+            check="workspace",
+            state="warning",
+            says=f"{policy.path} is mounted, and this engine maps user ids: what only you may read there, programs "
+            "cannot",
+            remedy='Set workspace_transfer = "copy", or let others read these files.',
+        )
+    return Finding(check="workspace", state="ok", says=f"{policy.path} is mounted read-only")
+
+
 CHECKS: tuple[Callable[[Survey, Policy], Finding], ...] = (
     _engine,
     _transport,
@@ -198,6 +216,7 @@ CHECKS: tuple[Callable[[Survey, Policy], Finding], ...] = (
     _runtime,
     _runc,
     _image,
+    _workspace,
 )
 
 

@@ -80,6 +80,11 @@ def _answered(error: docker.errors.APIError) -> EngineError:
             next_step="Install gVisor and register it with the engine (`runsc install`), or set another "
             "`runtime`.",
         )
+    if "bind source path does not exist" in said or "mounts denied" in said.lower():
+        return EngineError(
+            f"the engine cannot mount a folder of this machine ({said}).",
+            next_step='Share it with the engine\'s virtual machine, or set workspace_transfer = "copy".',
+        )
     return EngineError(f"the engine refused: {said}.")
 
 
