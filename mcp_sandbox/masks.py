@@ -83,8 +83,12 @@ class Hidden(NamedTuple):
 class Masks:
     """Finds what is to be hidden in one folder."""
 
-    def __init__(self, folder: str, masked: Iterable[str], unmasked: Iterable[str] = ()) -> None:
+    def __init__(
+        self, folder: str, masked: Iterable[str], unmasked: Iterable[str] = (), *, ways_out: bool = True
+    ) -> None:
         self._root = folder
+        self._ways_out = ways_out
+        """Whether sockets, pipes and devices are to be hidden, too: a read-only mount does not stop who writes to one."""
         self._masked = Patterns(masked)
         self._unmasked = Patterns(unmasked)
         self._lock = threading.Lock()
@@ -169,6 +173,8 @@ class Masks:
                     matches.append(inner)
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(inner)
+                elif self._is_a_way_out(inner, entry):
+                    matches.append(inner)
         return _Folder(stamp, entries, tuple(matches), tuple(folders))
 
     def _is_masked(self, path: str, entry: os.DirEntry[str]) -> bool:
@@ -181,6 +187,11 @@ class Masks:
         return self._masked.match(path, is_folder=is_folder) and not self._unmasked.match(
             path, is_folder=is_folder
         )
+
+    def _is_a_way_out(self, path: str, entry: os.DirEntry[str]) -> bool:
+        if not self._ways_out or entry.is_file(follow_symlinks=False) or entry.is_symlink():
+            return False
+        return not self._unmasked.match(path, is_folder=False)
 
     def _other_names(self, found: Iterable[Hidden]) -> list[str]:
         """Return the paths of hard links to these files, theirs among them."""
