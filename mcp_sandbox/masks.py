@@ -88,7 +88,7 @@ class Masks:
     ) -> None:
         self._root = folder
         self._ways_out = ways_out
-        """Whether sockets, pipes and devices are to be hidden, too: a read-only mount does not stop who writes to one."""
+        """Whether sockets, pipes and devices are hidden, too: a read-only mount does not stop who writes to one."""
         self._masked = Patterns(masked)
         self._unmasked = Patterns(unmasked)
         self._lock = threading.Lock()

@@ -72,8 +72,8 @@ class Folders:
         self._engine_is_local = engine_is_local
         roots = [(policy.path, WORKSPACE)] if policy.path else []
         roots += [(mount.source, mount.target) for mount in policy.mounts]
-        # gVisor lets nobody open what leads out, and does not start with a mount over it.
-        ways_out = policy.runtime != GVISOR
+        # gVisor lets nobody open what leads out, and does not start with a mount over it; a copy leaves it out.
+        ways_out = policy.runtime != GVISOR and policy.workspace_transfer != "copy"
         self._roots = [
             (source, target, Masks(source, policy.mask, policy.unsafe_unmask, ways_out=ways_out))
             for source, target in roots
