@@ -55,6 +55,8 @@ class DockerEngine:
         self._starting = anyio.CapacityLimiter(_STARTS_AT_ONCE)
         self._removing = anyio.CapacityLimiter(_REMOVALS_AT_ONCE)
         self._background = anyio.create_task_group()
+        self._owed: list[_Launch] = []
+        """Whose containers could not be removed: the engine was gone, and may be back at the next launch."""
 
     async def __aenter__(self) -> Self:
         await self._background.__aenter__()
@@ -84,6 +86,9 @@ class DockerEngine:
                 raise EngineUnreachable(
                     f"the engine did not start a container within {LAUNCH_SECONDS:.0f} s."
                 )
+            owed, self._owed = self._owed, []
+            for earlier in owed:
+                self._background.start_soon(self._remove, earlier)
             yield DockerSandbox(launch, stream)
         finally:
             launch.let_go()
@@ -112,7 +117,8 @@ class DockerEngine:
         try:
             await anyio.to_thread.run_sync(launch.remove, abandon_on_cancel=True, limiter=self._removing)
         except EngineError as error:
-            _log.warning("container %s could not be removed: %s", launch.name, error)
+            self._owed.append(launch)
+            _log.warning("container %s could not be removed yet: %s", launch.name, error)
 
 
 class DockerSandbox:
