@@ -37,6 +37,10 @@ class Outcome(Value):
     """All of stdout, but for blank space around it."""
     stdout_bytes: int | None = None
     truncated: bool = False
+    files: tuple[str, ...] | None = None
+    """Paths of the files that come out."""
+    skipped: tuple[str, ...] | None = None
+    """What does not come out and why, each as `PATH: REASON`."""
 
     def is_of(self, result: ExecutionResult) -> bool:
         """Tell whether this is how a run ended."""
@@ -48,7 +52,13 @@ class Outcome(Value):
             and (self.prints is None or result.stdout.strip() == self.prints.strip())
             and (self.stdout_bytes is None or result.stdout_bytes == self.stdout_bytes)
             and result.truncated == self.truncated
+            and _same(self.files, [file.path for file in result.artifacts])
+            and _same(self.skipped, [f"{file.path}: {file.reason}" for file in result.artifacts_skipped])
         )
+
+
+def _same(wanted: tuple[str, ...] | None, found: list[str]) -> bool:
+    return wanted is None or sorted(wanted) == sorted(found)
 
 
 Outcomes = Annotated[

@@ -24,6 +24,7 @@ CLAIMS = MappingProxyType(
         "namespaces": "A program cannot enter or make a namespace of the host's kernel.",
         "syscalls": "A program cannot make the system calls, or open the kinds of sockets, that serve attacks alone.",
         "agent": "A program cannot speak for the agent that reports how it ended: whoever tries ends the run, as lost.",
+        "artifacts": "Only new regular files come out of a run, bounded in number and size, under names of our own.",
         "fresh": "A run finds nothing that another run left, before it or beside it.",
     }
 )
