@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import logging
+import re
 from typing import TYPE_CHECKING
 
 import imagesize
@@ -75,9 +76,10 @@ async def picture_of(run_id: str, path: str, mime_type: str, executor: Executor)
     return ImageContent(type="image", data=base64.b64encode(data).decode("ascii"), mime_type=mime_type)
 
 
-def _importance(artifact: Artifact) -> tuple[bool, int, str]:
-    """Figures that were left open first, then what lies nearest to the working folder."""
-    return not artifact.path.startswith("figure-"), artifact.path.count("/"), artifact.path
+def _importance(artifact: Artifact) -> tuple[bool, int, list[tuple[str, int]]]:
+    """Figures that were left open first, then what lies nearest to the working folder; 2 before 10."""
+    natural = [(text, int(digits or 0)) for text, digits in re.findall("([^0-9]*)([0-9]*)", artifact.path)]
+    return not artifact.path.startswith("figure-"), artifact.path.count("/"), natural
 
 
 def _fits(data: bytes) -> bool:
