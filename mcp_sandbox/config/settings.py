@@ -267,7 +267,7 @@ class PolicySettings(Settings):
         tuple[Annotated[str, _matching(r"[A-Za-z_][\w.]{0,99}", "the name of a module")], ...],
         BeforeValidator(_list),
     ] = ()
-    """Modules that a sandbox kept ready imports while it waits, such as `["numpy", "pandas"]`."""
+    """Modules such as `"numpy"` that a waiting sandbox imports: a program runs as if it had done so first."""
     user: Annotated[str, AfterValidator(_user)] = ""
     """Numeric `uid:gid` of programs, never root; empty for your own ids (1000:1000 where you are root)."""
     unsafe_allow_unconfined_seccomp: bool = False
