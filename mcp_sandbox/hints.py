@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from mcp_sandbox.model import Status
     from mcp_sandbox.plan import Plan
 
+OUTPUT_CUT = "Output was cut: print less, or only the part that matters."
+
 
 def hint_for(status: Status, report: Report, planned: Plan, policy: Policy, *, truncated: bool) -> str:
     """Return the most useful next step after a run that ended like this; empty where there is none."""
@@ -33,5 +35,5 @@ def hint_for(status: Status, report: Report, planned: Plan, policy: Policy, *, t
     if report.end and report.end.oom_kills:
         return f"A child process was killed for memory: the sandbox has {format_size(policy.memory)}."
     if truncated:
-        return "Output was cut: print less, or only the part that matters."
+        return OUTPUT_CUT
     return ""

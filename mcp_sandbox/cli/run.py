@@ -62,13 +62,14 @@ def run(
         config_file=config_file, workspace=workspace, environ=os.environ, cwd=current_folder()
     )
     request = ExecutionRequest(language=language, code=source, timeout_seconds=timeout)
-    result = anyio.run(_execute, configuration, request, as_json)
-    if result is None:
-        ctx.exit(128 + signal.SIGINT)
-    if as_json:
-        click.echo(result.model_dump_json(indent=2))
+    terminal = None if as_json else Terminal()
+    result = anyio.run(_execute, configuration, request, terminal)
+    if isinstance(result, signal.Signals):
+        ctx.exit(128 + result)
+    if terminal:
+        _say_how_it_ended(result, terminal)
     else:
-        _say_how_it_ended(result)
+        click.echo(result.model_dump_json(indent=2))
     ctx.exit(exit_status(result))
 
 
@@ -80,23 +81,24 @@ def _program(code: str | None, command: str | None, file: str | None) -> tuple[L
         return "python", code
     if command is not None:
         return "shell", command
-    if file == "-":
-        return "python", sys.stdin.read()
+    name = given[0]
     try:
-        text = Path(given[0]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"cannot read {given[0]}: {error}") from None
-    return ("shell" if given[0].endswith(".sh") else "python"), text
+        text = (sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()).decode("utf-8")
+    except OSError as error:
+        raise click.UsageError(f"cannot read {name}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{name} is not UTF-8") from None
+    return ("shell" if name.endswith(".sh") else "python"), text
 
 
 async def _execute(
-    configuration: Configuration, request: ExecutionRequest, as_json: bool
-) -> ExecutionResult | None:
-    """Run it; None where a signal came first."""
+    configuration: Configuration, request: ExecutionRequest, terminal: Terminal | None
+) -> ExecutionResult | signal.Signals:
+    """Run it; return the signal where one came first."""
     from mcp_sandbox.app import running
     from mcp_sandbox.executor import Run
 
-    result = None
+    result: ExecutionResult | signal.Signals = signal.SIGTERM
     failure: SandboxError | None = None
     async with (
         running(configuration, os.environ, origin="cli") as executor,
@@ -104,15 +106,19 @@ async def _execute(
     ):
 
         async def stop_at_signal() -> None:
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                async for _ in signals:
+            nonlocal result
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+                async for number in signals:
+                    result = number
                     tasks.cancel_scope.cancel()
 
         tasks.start_soon(stop_at_signal)
         try:
-            result = await executor.execute(request, Run(None if as_json else Terminal()))
+            result = await executor.execute(request, Run(terminal))
         except SandboxError as error:
             failure = error  # raised below, where no task group wraps it
+        except BrokenPipeError:
+            result = signal.SIGPIPE  # as of any program whose reader has seen enough
         tasks.cancel_scope.cancel()
     if failure:
         raise failure
@@ -122,23 +128,35 @@ async def _execute(
 class Terminal:
     """Passes a program's output on to our own, byte for byte."""
 
+    def __init__(self) -> None:
+        self.written = {"stdout": 0, "stderr": 0}
+
     def write(self, stream: str, data: bytes) -> None:
         """Pass on the next bytes."""
         target = sys.stdout if stream == "stdout" else sys.stderr
         target.buffer.write(data)
         target.buffer.flush()
+        self.written[stream] += len(data)
 
     write_tail = write
 
 
-def _say_how_it_ended(result: ExecutionResult) -> None:
-    if result.status == "exited" and result.signal is None and not result.hint:
-        return
+def _say_how_it_ended(result: ExecutionResult, terminal: Terminal) -> None:
+    from mcp_sandbox.hints import OUTPUT_CUT
     from mcp_sandbox.server.render import headline
 
-    click.echo(f"mcp-sandbox: {headline(result)}", err=True)
-    if result.hint:
-        click.echo(f"mcp-sandbox: {result.hint}", err=True)
+    for stream, total in (("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)):
+        if total is not None and total > terminal.written[stream]:
+            click.echo(
+                f"mcp-sandbox: {total - terminal.written[stream]:,} bytes in the middle of {stream} are left out; "
+                "output_limit in the configuration says how much is kept.",
+                err=True,
+            )
+    hint = "" if result.hint == OUTPUT_CUT else result.hint  # it is about what a model is shown
+    if result.status != "exited" or result.signal or hint:
+        click.echo(f"mcp-sandbox: {headline(result)}", err=True)
+    if hint:
+        click.echo(f"mcp-sandbox: {hint}", err=True)
 
 
 def exit_status(result: ExecutionResult) -> int:
