@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from mcp_sandbox.config.sizes import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mcp_sandbox.config.policy import Policy
     from mcp_sandbox.model import Language
 
-MAX_CHARS = 2000
-"""Claude Code cuts descriptions at 2 kB."""
+MAX_BYTES = 2000
+"""Claude Code cuts descriptions at 2 kB: what is listed is shortened, so that no limit is left unsaid."""
+_LIST_BYTES = 400
 
 _WHAT = {
     "python": "Run a Python program, as `python3 main.py`, in a fresh sandbox and return what it printed.",
@@ -35,33 +38,52 @@ def describe(language: Language, policy: Policy) -> str:
     ]
     if policy.unsafe:
         lines.append(f"Weakened by configuration: {', '.join(policy.unsafe)}.")
-    return "\n".join(line for line in lines if line)[:MAX_CHARS]
+    return "\n".join(lines)
 
 
 def instructions(policy: Policy) -> str:
     """Return what the server as a whole says of itself."""
     return (
-        "Runs Python and shell programs, each call in a fresh, locked-down container without network that is "
-        "thrown away afterwards. Use it to compute, to check, and to read the person's files. "
-        + _files(policy)
+        "Runs Python and shell programs, each call in a fresh, locked-down container that is thrown away "
+        "afterwards. Use it to compute, to check, and to read the person's files. "
+        f"{_files(policy)} {_network(policy)}"
     )
 
 
 def _files(policy: Policy) -> str:
+    said = "The working directory is /scratch (writable, gone afterwards); "
     if policy.path:
-        return (
-            "The working directory is /scratch (writable, gone afterwards); the person's files appear in it, "
-            'read-only, under their own names (and in /workspace), so `open("data.csv")` works.'
+        said += (
+            "the person's files appear in it, read-only, under their own names (and in /workspace), "
+            'so `open("data.csv")` works.'
         )
-    return "The working directory is /scratch (writable, gone afterwards); none of the person's files are visible."
+    elif not policy.mounts:
+        said += "none of the person's files are visible."
+    if policy.mounts:
+        folders = _some([mount.target for mount in policy.mounts])
+        said += (
+            f" More of them, read-only: {folders}."
+            if policy.path
+            else f"the person's files are in {folders}."
+        )
+    return said
 
 
 def _network(policy: Policy) -> str:
     hosts = policy.egress.allow
     if not hosts:
         return "There is no network."
-    named = ", ".join(hosts[:10]) + (f" and {len(hosts) - 10} more" if len(hosts) > 10 else "")
-    return f"There is no network but these hosts, over HTTP(S) through the proxy that is set: {named}."
+    return f"There is no network but these hosts, over HTTP(S) through the proxy that is set: {_some(hosts)}."
+
+
+def _some(names: Sequence[str]) -> str:
+    """Name as many as there is room for, and tell how many more there are."""
+    named = ""
+    for count, name in enumerate(names):
+        if len(named) + len(name) > _LIST_BYTES:
+            return f"{named or name[:_LIST_BYTES]} and {len(names) - count} more"
+        named += f", {name}" if named else name
+    return named
 
 
 def _installed(policy: Policy) -> str:

@@ -118,14 +118,14 @@ def _execute_tool(flights: Flights, language: Language) -> StrictTool:
         describe(language, policy),
         _execute_arguments(language, policy),
         partial(_execute, language),
-        # Not read-only: it runs a program. Not destructive, not open-world: nothing outside can be reached or
-        # changed. Not idempotent: a program may use the time or chance.
+        # Not read-only: it runs a program. Not destructive: nothing outside can be changed. Not idempotent: a
+        # program may use the time or chance. Open-world as soon as it may speak with anybody.
         ToolAnnotations(
             title=_TITLE[language],
             read_only_hint=False,
             destructive_hint=False,
             idempotent_hint=False,
-            open_world_hint=False,
+            open_world_hint=bool(policy.egress.allow),
         ),
     )
 
