@@ -1,13 +1,17 @@
 """Output as bytes from inside, bounded; and as clean text for whoever reads it.
 
 Above: `executor`. Below: nothing. This is the one choke point for text that leaves: no lone surrogate (one of
-them ends the whole MCP server), no control character that acts on a terminal.
+them ends the whole MCP server), no control character that acts on a terminal. What a model reads is also what a
+terminal would have left on its screen: no colours, and of a progress bar its last state. The record keeps every byte.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CONTROL = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
@@ -17,6 +21,27 @@ _CONTROL = {
 """Control characters to their pictures (ESC becomes ␛): visible, one character each, harmless in JSON."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+_ESCAPE_SEQUENCE = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
+    rb"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # window titles, links
+    rb"|[PX^_][^\x1b\n]*\x1b\\"
+    rb"|[ -/]+[0-~]|[0-OQ-WYZ\\`-~]"
+    rb"|(?:\[[0-?]*[ -/]*|\][^\x07\x1b\n]*)?\Z)"  # one that is cut off at the end
+)
+
+
+def as_on_a_screen(data: bytes) -> bytes:
+    """Return output without what only a terminal takes, and without what it would have written over."""
+    if b"\x1b" in data:
+        data = _ESCAPE_SEQUENCE.sub(b"", data)
+    return b"\n".join(map(_last_state, data.split(b"\n"))) if b"\r" in data else data
+
+
+def _last_state(line: bytes) -> bytes:
+    """Return what a line holds after it was begun again; a carriage return at its end is of the line's end."""
+    line = line.rstrip(b"\r")
+    return line[line.rfind(b"\r") + 1 :]
 
 
 def clean(text: str) -> str:
@@ -29,7 +54,7 @@ class Shown(NamedTuple):
 
     text: str
     dropped: int
-    """Bytes that are missing from the text."""
+    """Bytes of the stream that are missing from the text, other than what a terminal would not show."""
 
 
 class Capture:
@@ -45,27 +70,36 @@ class Capture:
         self._tail = bytearray()
         self.total = 0
         """Bytes written in all, as far as they are known here."""
+        self.lines: int | None = 0
+        """Line ends in them; None unknown."""
 
     def write(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
-        self.total += len(data)
+        self._count(data)
         room = self._head_bytes - len(self._head)
         self._head += data[:room]
         self._keep_tail(data[max(room, 0) :])
 
     def write_tail(self, data: bytes) -> None:
         """Take bytes of the end of the stream, which follow a gap where `settle` counts more than came."""
-        self.total += len(data)
+        self._count(data)
         self._keep_tail(data)
+
+    def _count(self, data: bytes) -> None:
+        self.total += len(data)
+        if self.lines is not None:
+            self.lines += data.count(b"\n")
 
     def _keep_tail(self, data: bytes) -> None:
         self._tail += data
         if len(self._tail) > self._tail_bytes:
             del self._tail[: len(self._tail) - self._tail_bytes]
 
-    def settle(self, total: int) -> None:
-        """Take the agent's word for how many bytes there were; what came is never more than that."""
-        self.total = max(total, self.total)
+    def settle(self, total: int, lines: int | None = None) -> None:
+        """Take the agent's word for how many bytes and lines there were; what came is never more than that."""
+        if total > self.total:
+            self.total = total
+            self.lines = lines if lines is None or self.lines is None else max(lines, self.lines)
 
     @property
     def missing(self) -> int:
@@ -79,6 +113,11 @@ class Capture:
         rest._head = self._head[offset:]
         rest._tail = self._tail[max(0, offset - tail_start) :]
         rest.total = max(0, self.total - offset)
+        if rest.missing:
+            skipped = self._head.count(b"\n", 0, offset) if offset <= len(self._head) else None
+            rest.lines = None if skipped is None or self.lines is None else self.lines - skipped
+        else:
+            rest.lines = rest._head.count(b"\n") + rest._tail.count(b"\n")
         return rest
 
     def kept(self) -> bytes:
@@ -86,22 +125,29 @@ class Capture:
         gap = _marker(self.missing).encode() if self.missing else b""
         return bytes(self._head) + gap + bytes(self._tail)
 
-    def show(self, budget: int) -> Shown:
-        """Return about `budget` bytes at most as text: head and tail, cut at lines, a marker line between."""
-        kept = len(self._head) + len(self._tail)
-        if not self.missing and kept <= budget:
-            return Shown(clean((self._head + self._tail).decode("utf-8", "replace")), 0)
-        if kept <= budget:
-            head, tail = bytes(self._head), bytes(self._tail)
+    def wanted(self) -> int:
+        """Return how many bytes it would take to show the whole stream."""
+        return len(as_on_a_screen(bytes(self._head))) + self.missing + len(as_on_a_screen(bytes(self._tail)))
+
+    def show(self, budget: int, how: Callable[[int], str] | None = None) -> Shown:
+        """Return about `budget` bytes at most as text: head and tail, cut at lines, a marker line between.
+
+        `how` says how to read on from an offset in bytes.
+        """
+        beginning = bytes(self._head) if self.missing else bytes(self._head + self._tail)
+        screen = as_on_a_screen(beginning)
+        if not self.missing and len(screen) <= budget:
+            return Shown(_as_text(screen), 0)
+        end = bytes(self._tail)
+        if len(screen) + len(as_on_a_screen(end)) <= budget:  # something is missing, and all else fits
+            head, tail = beginning, end
         else:
-            beginning = bytes(self._head) if self.missing else bytes(self._head + self._tail)
-            end = bytes(self._tail) if self.missing else beginning
-            head = _cut_end(beginning[: budget // 2])
-            tail = _cut_start(end[max(0, len(end) - (budget - budget // 2)) :])
+            head = _beginning(beginning, budget // 2)
+            tail = _end(end if self.missing else beginning[len(head) :], budget - budget // 2)
         dropped = self.total - len(head) - len(tail)
-        shown_head = clean(head.decode("utf-8", "replace"))
-        shown_tail = clean(tail.decode("utf-8", "replace"))
-        return Shown(shown_head + _marker(dropped) + shown_tail, dropped)
+        lines = None if self.lines is None else self.lines - head.count(b"\n") - tail.count(b"\n")
+        marker = _marker(dropped, lines, how(len(head)) if how else "")
+        return Shown(_as_text(as_on_a_screen(head)) + marker + _as_text(as_on_a_screen(tail)), dropped)
 
 
 def share(budget: int, first: int, second: int) -> tuple[int, int]:
@@ -114,27 +160,52 @@ def share(budget: int, first: int, second: int) -> tuple[int, int]:
     return half, budget - half
 
 
-def _marker(dropped: int) -> str:
-    return f"\n[… {dropped:,} bytes left out …]\n"
+def _as_text(data: bytes) -> str:
+    return clean(data.decode("utf-8", "replace"))
 
 
-def _cut_end(head: bytes) -> bytes:
-    """Cut back to the last line end, where one is near; else to a whole character."""
-    line = head.rfind(b"\n", len(head) // 2)
-    if line >= 0:
-        return head[: line + 1]
-    return head[: len(head) - partial_character(head)]
+def _marker(dropped: int, lines: int | None = None, how: str = "") -> str:
+    counted = f"{lines:,} lines, {dropped:,} bytes" if lines else f"{dropped:,} bytes"
+    return f"\n[… {counted} left out{how and '; '}{how} …]\n"
 
 
-def _cut_start(tail: bytes) -> bytes:
-    """Cut on to the first line start, where one is near; else to a whole character."""
-    line = tail.find(b"\n", 0, len(tail) // 2)
-    if line >= 0:
-        return tail[line + 1 :]
+def _beginning(data: bytes, budget: int) -> bytes:
+    """Return as many whole lines as fit, once on a screen; where that is little, a part of the next one too."""
+    end = used = 0
+    while end < len(data):
+        line = data[end : data.find(b"\n", end) + 1 or len(data)]
+        width = len(as_on_a_screen(line))
+        if used + width > budget:
+            if used >= budget // 2:
+                break
+            part = data[: end + budget - used]
+            return part[: len(part) - partial_character(part)]
+        used += width
+        end += len(line)
+    return data[:end]
+
+
+def _end(data: bytes, budget: int) -> bytes:
+    """Return as many whole lines of the end as fit, once on a screen; else a part of the one before them too."""
+    start, used = len(data), 0
+    while start:
+        begin = data.rfind(b"\n", 0, start - 1) + 1
+        width = len(as_on_a_screen(data[begin:start]))
+        if used + width > budget:
+            if used >= budget // 2:
+                break
+            return _whole_character(data[max(0, start - (budget - used)) :])
+        used += width
+        start = begin
+    return data[start:]
+
+
+def _whole_character(data: bytes) -> bytes:
+    """Leave out the rest of a UTF-8 character that began before."""
     skip = 0
-    while skip < min(3, len(tail)) and tail[skip] & 0xC0 == 0x80:
+    while skip < min(3, len(data)) and data[skip] & 0xC0 == 0x80:
         skip += 1
-    return tail[skip:]
+    return data[skip:]
 
 
 def partial_character(data: bytes) -> int:

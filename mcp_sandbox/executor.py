@@ -11,6 +11,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -230,11 +231,12 @@ def settle(
     streams = run.streams or Streams(planned.program, None)
     end = report.end
     if end:
-        streams.stdout.settle(end.stdout)
-        streams.stderr.settle(end.stderr)
+        streams.stdout.settle(end.stdout, end.stdout_lines)
+        streams.stderr.settle(end.stderr, end.stderr_lines)
     status: Status = "cancelled" if run.stop.requested and report.deadline_passed else _status(report, ending)
-    budgets = share(policy.reply_limit, streams.stdout.total, streams.stderr.total)
-    stdout, stderr = streams.stdout.show(budgets[0]), streams.stderr.show(budgets[1])
+    budgets = share(policy.reply_limit, streams.stdout.wanted(), streams.stderr.wanted())
+    stdout = streams.stdout.show(budgets[0], partial(read_on, run.run_id, "stdout"))
+    stderr = streams.stderr.show(budgets[1], partial(read_on, run.run_id, "stderr"))
     truncated = bool(stdout.dropped or stderr.dropped)
     own_end = end is not None and end.reason == "exited"
     return ExecutionResult(
@@ -259,6 +261,11 @@ def settle(
         )[:MAX_BLOCKED],
         hint=hint_for(status, report, planned, policy, truncated=truncated),
     )
+
+
+def read_on(run_id: str, stream: Stream, offset: int) -> str:
+    """Say how the rest of a stream is to be had, once the run has ended."""
+    return f'read_artifact(run_id="{run_id}", path="{stream}.txt", offset={offset}) has the rest'
 
 
 def _status(report: Report, ending: Ending) -> Status:

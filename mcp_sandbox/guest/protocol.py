@@ -101,6 +101,9 @@ class End:
     cpu_us: int
     peak_bytes: int
     oom_kills: int | None
+    stdout_lines: int | None = None
+    """Line ends that the program wrote in all."""
+    stderr_lines: int | None = None
 
 
 class FrameReader:
@@ -279,7 +282,7 @@ def decode_end(payload: bytes) -> End:
     if reason not in ("exited", "deadline", "killed"):
         raise ProtocolViolation("the program's end has no reason")
     numbers = {name: _number(value) for name, value in fields.items()}
-    optional = {"exit_code", "signal", "oom_kills"}
+    optional = {"exit_code", "signal", "oom_kills", "stdout_lines", "stderr_lines"}
     if missing := names - {"reason"} - optional - numbers.keys():
         raise ProtocolViolation(f"the program's end lacks {', '.join(sorted(missing))}")
     return End(reason=reason, **{name: numbers.get(name) for name in names - {"reason"}})  # type: ignore[arg-type]  # missing ones were refused above

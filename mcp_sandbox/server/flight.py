@@ -14,13 +14,14 @@ import anyio
 
 from mcp_sandbox.capture import Capture, share
 from mcp_sandbox.errors import SandboxError
-from mcp_sandbox.executor import Run
+from mcp_sandbox.executor import Run, read_on
 from mcp_sandbox.model import ExecutionResult
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from mcp_sandbox.executor import Executor
+    from mcp_sandbox.guest.session import Stream
     from mcp_sandbox.model import ExecutionRequest
 
 KEPT = 64
@@ -70,8 +71,9 @@ class Flight:
         out = streams.stdout if streams else Capture(0, 0)
         err = streams.stderr if streams else Capture(0, 0)
         new_out, new_err = out.since(offsets.stdout), err.since(offsets.stderr)
-        budgets = share(reply_limit, new_out.total, new_err.total)
-        shown_out, shown_err = new_out.show(budgets[0]), new_err.show(budgets[1])
+        budgets = share(reply_limit, new_out.wanted(), new_err.wanted())
+        shown_out = new_out.show(budgets[0], lambda more: self._read_on("stdout", offsets.stdout + more))
+        shown_err = new_err.show(budgets[1], lambda more: self._read_on("stderr", offsets.stderr + more))
         parts = {
             "stdout": shown_out.text,
             "stderr": shown_err.text,
@@ -95,6 +97,11 @@ class Flight:
             "cancel_run stops it.",
             **parts,
         )
+
+    def _read_on(self, stream: Stream, offset: int) -> str:
+        if self.result:
+            return read_on(self.run.run_id, stream, offset)
+        return f'get_run(run_id="{self.run.run_id}", {stream}_from={offset}) has the rest'
 
 
 class Flights:

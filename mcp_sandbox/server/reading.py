@@ -7,7 +7,7 @@ import binascii
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.artifacts import mime_type
-from mcp_sandbox.capture import clean, partial_character
+from mcp_sandbox.capture import as_on_a_screen, clean, partial_character
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.model import Value
 
@@ -59,7 +59,7 @@ async def read_slice(record: Recorder, run_id: str, path: str, offset: int, limi
         mime_type=mime_type(path),
         offset=offset,
         next_offset=offset + len(part) if is_text and offset + len(part) < len(data) else None,
-        text=clean(part.decode("utf-8", "replace")),
+        text=clean((as_on_a_screen(part) if path in _STREAMS else part).decode("utf-8", "replace")),
     )
 
 

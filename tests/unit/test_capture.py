@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mcp_sandbox.capture import Capture, clean, share
 
-MARKER = re.compile(r"\n\[… ([0-9,]+) bytes left out …\]\n")
+MARKER = re.compile(r"\n\[… (?:[0-9,]+ lines, )?([0-9,]+) bytes left out …\]\n")
 
 pieces = st.lists(
     st.binary(max_size=40) | st.sampled_from([b"\n", b"line\n", "héé\n".encode(), "€".encode()]), max_size=20
@@ -118,6 +118,75 @@ def test_output_is_cut_at_line_ends() -> None:
     assert before.splitlines() == [f"line {number:04}" for number in range(10)]
     assert after.splitlines() == [f"line {number:04}" for number in range(990, 1000)]
     assert dropped == "9,800"
+
+
+def test_the_marker_tells_lines_and_bytes_and_how_to_read_on() -> None:
+    capture = captured([b"".join(b"line %04d\n" % number for number in range(1000))], 10_000, 0)
+    shown = capture.show(205, lambda offset: f"go on at {offset}")
+    assert "\n[… 980 lines, 9,800 bytes left out; go on at 100 …]\n" in shown.text
+    rest = capture.since(9_900).show(1000)
+    assert (rest.text.splitlines()[0], rest.dropped) == ("line 0990", 0)
+
+
+def test_lines_that_never_came_are_counted_where_the_agent_tells_and_not_guessed_where_it_does_not() -> None:
+    for lines, told in ((1000, "998 lines, 9,980 bytes"), (None, "9,980 bytes")):
+        capture = Capture(10, 10)
+        capture.write(b"line 0000\n")
+        capture.write_tail(b"line 0999\n")
+        capture.settle(10_000, lines)
+        assert f"[… {told} left out …]" in capture.show(1000).text
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        (b"\x1b[1;31mred\x1b[0m plain\n", "red plain\n"),
+        (b"\x1b]0;title\x07text\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", "textlink\n"),
+        (b"\x1b[?25l\x1b[2K\x1b(Bdone\x1b[?25h\n", "done\n"),
+        (b"begin\n\r  0%|    |\r 50%|##  |\r100%|####|\nend\n", "begin\n100%|####|\nend\n"),
+        (b"\r 10%\r 20%", " 20%"),
+        (b"working\r", "working"),
+        (b"dos\r\nlines\r\n", "dos\nlines\n"),
+        (b"all of \x1b[3", "all of "),
+        (b"tab\tbell\x07 escape\x1b\n", "tab\tbell␇ escape␛\n"),
+    ],
+)
+def test_output_is_shown_as_a_screen_would_have_it_and_kept_as_it_was(written: bytes, seen: str) -> None:
+    capture = captured([written], 1000, 0)
+    assert capture.show(1000) == (seen, 0)
+    assert capture.kept() == written
+
+
+def test_no_output_takes_long_to_be_made_readable() -> None:
+    # Where the effort grew with the square of the length, the time limit of all tests would end this.
+    for hostile in (
+        b"a" * (1 << 20) + b"\r\n",
+        b"\x1b[" + b"0" * (1 << 20),
+        b"\x1b]" * (1 << 19),
+        b"\r" * (1 << 20),
+    ):
+        assert captured([hostile], 1 << 20, 1 << 20).show(20_000).text is not None
+
+
+def test_a_progress_bar_takes_no_more_room_than_its_last_state() -> None:
+    bar = b"".join(b"\r%3d%%|%-100s|" % (percent, b"#" * percent) for percent in range(101))
+    capture = captured([b"first\n", bar, b"\nlast\n"], 1 << 20, 0)
+    shown = capture.show(200)
+    assert shown == (f"first\n100%|{'#' * 100}|\nlast\n", 0)
+    assert capture.wanted() < 200
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"\x1b", b"[", b"]", b"3", b"m", b"\r", b"\n", b"\x07", b"a", b"\\"]), max_size=60
+    )
+)
+def test_what_is_made_readable_in_parts_is_what_is_made_readable_whole(stream: list[bytes]) -> None:
+    data = b"".join(stream)
+    text = captured([data], 1000, 0).show(1000).text
+    assert text.count("\n") == data.count(b"\n")
+    assert len(text) <= len(data)
+    harmless(text)
 
 
 def test_a_line_longer_than_what_is_shown_is_cut_within() -> None:

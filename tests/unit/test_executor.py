@@ -153,16 +153,16 @@ class TestRecord:
 
     async def test_holds_the_result_that_was_told_and_the_output_as_it_was(self) -> None:
         async def program(guest: Guest) -> None:
-            await guest.print(b"\x1b[31mred\xff\n")
+            await guest.print(b"\x1b[31mred\x07\xff\n")
             await guest.print_error(b"oops\n")
-            await guest.exit(stdout=9, stderr=5)
+            await guest.exit(stdout=11, stderr=5)
 
         record = FakeRecord()
         result = await run(plays(program), record=record)
         assert record.results == [result]
         contents = {content.role: content.data for content in record.entries[0].contents}
-        assert contents["stdout"] == b"\x1b[31mred\xff\n"
-        assert contents["stdout_shown"].decode() == result.stdout == "␛[31mred\N{REPLACEMENT CHARACTER}\n"
+        assert contents["stdout"] == b"\x1b[31mred\x07\xff\n"
+        assert contents["stdout_shown"].decode() == result.stdout == "red␇\N{REPLACEMENT CHARACTER}\n"
         assert contents["stderr"] == b"oops\n"
 
     async def test_names_the_sandbox_and_why_it_was_lost(self) -> None:

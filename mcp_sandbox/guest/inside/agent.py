@@ -62,6 +62,7 @@ class Output:
         except OSError:
             pass  # beyond the user's share: then it stays at 64 KiB
         self.total = 0
+        self.lines = 0
         self.head_left = 0
         self.tail_size = 0
         self.tail = bytearray()
@@ -78,6 +79,7 @@ class Output:
             self.open = False
             return False
         self.total += len(data)
+        self.lines += data.count(b"\n")
         self.rest_until = time.monotonic() + REST_SECONDS if len(data) < SMALL else 0.0
         if self.head_left:
             head = data[: self.head_left]
@@ -403,6 +405,8 @@ class Agent:
             signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
             stdout=self.outputs[0].total,
             stderr=self.outputs[1].total,
+            stdout_lines=self.outputs[0].lines,
+            stderr_lines=self.outputs[1].lines,
             duration_ns=ended - self.started,
             cpu_us=int((usage.ru_utime + usage.ru_stime) * 1e6),
             peak_bytes=peak if peak is not None else usage.ru_maxrss * 1024,

@@ -180,7 +180,7 @@ def end(**changes: object) -> bytes:
 
 
 def test_the_account_of_an_end_is_taken_as_told() -> None:
-    told = decode_end(end(exit_code=None, signal=9, oom_kills=None, duration_ns=MAX_NUMBER))
+    told = decode_end(end(exit_code=None, signal=9, oom_kills=None, duration_ns=MAX_NUMBER, stdout_lines=7))
     assert asdict(told) == {
         "reason": "exited",
         "exit_code": None,
@@ -191,6 +191,8 @@ def test_the_account_of_an_end_is_taken_as_told() -> None:
         "cpu_us": 12_000,
         "peak_bytes": 9 << 20,
         "oom_kills": None,
+        "stdout_lines": 7,
+        "stderr_lines": None,
     }
 
 
