@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS = 20.0
+SECONDS = 10.0
 
 
 class HttpEngine(ThreadingUnixStreamServer):
     """Answers requests as told, and keeps what it was asked."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, path: Path) -> None:
         self.asked: list[str] = []
