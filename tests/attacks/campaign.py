@@ -1,4 +1,8 @@
-"""Runs many attacks at once, and knows how each of them ended."""
+"""Runs many attacks at once, in several places, and knows how each of them ended.
+
+A place is a runtime, or a runtime and " ready": there a sandbox was started, and imported modules, before the
+call came, as a server keeps them.
+"""
 
 from __future__ import annotations
 
@@ -43,20 +47,20 @@ class Outcome:
 
 
 class Campaign:
-    """Attacks under several runtimes, at most four at once; each run looks first for what others left."""
+    """Attacks in several places, at most four at once; each run looks first for what others left."""
 
     def __init__(self, executors: Mapping[str, Executor], wanted: Sequence[tuple[Attack, str]]) -> None:
         self._executors = executors
         self._limit = anyio.CapacityLimiter(AT_ONCE)
         self._jobs = list(_jobs(wanted))
-        self._outcomes = {(attack.id, runtime): Outcome() for attack, runtime in wanted}
+        self._outcomes = {(attack.id, place): Outcome() for attack, place in wanted}
 
     def start(self, tasks: TaskGroup) -> None:
-        for attacks, runtime in self._jobs:
-            tasks.start_soon(self._run, attacks, runtime)
+        for attacks, place in self._jobs:
+            tasks.start_soon(self._run, attacks, place)
 
-    async def result(self, attack: Attack, runtime: str) -> ExecutionResult:
-        outcome = self._outcomes[attack.id, runtime]
+    async def result(self, attack: Attack, place: str) -> ExecutionResult:
+        outcome = self._outcomes[attack.id, place]
         with anyio.fail_after(SECONDS):
             await outcome.done.wait()
         if outcome.error:
@@ -64,8 +68,8 @@ class Campaign:
         assert outcome.result
         return outcome.result
 
-    async def _run(self, attacks: Sequence[Attack], runtime: str) -> None:
-        executor = self._executors[runtime]
+    async def _run(self, attacks: Sequence[Attack], place: str) -> None:
+        executor = self._executors[place]
         async with self._limit:
             try:
                 if len(attacks) == 1:
@@ -73,28 +77,28 @@ class Campaign:
                 else:
                     results = apart(await executor.execute(together(attacks, executor.policy)), attacks)
                 for attack, result in zip(attacks, results, strict=True):
-                    self._outcomes[attack.id, runtime].result = result
+                    self._outcomes[attack.id, place].result = result
             except Exception as error:  # it is raised in the test that asks for it
                 for attack in attacks:
-                    self._outcomes[attack.id, runtime].error = error
+                    self._outcomes[attack.id, place].error = error
             finally:
                 for attack in attacks:
-                    self._outcomes[attack.id, runtime].done.set()
+                    self._outcomes[attack.id, place].done.set()
 
 
 def _jobs(wanted: Sequence[tuple[Attack, str]]) -> Iterator[tuple[list[Attack], str]]:
     """Yield what runs in one sandbox each, in the order in which it was asked for."""
     batches: dict[tuple[str, str], list[Attack]] = {}
-    for attack, runtime in wanted:
+    for attack, place in wanted:
         if not attack.shares:
-            yield [attack], runtime
+            yield [attack], place
             continue
-        batch = batches.setdefault((runtime, attack.claim), [])
+        batch = batches.setdefault((place, attack.claim), [])
         if not batch:
-            yield batch, runtime
+            yield batch, place
         batch.append(attack)
         if len(batch) == IN_ONE_SANDBOX:
-            del batches[runtime, attack.claim]
+            del batches[place, attack.claim]
 
 
 def looking_first(attack: Attack, policy: Policy) -> ExecutionRequest:

@@ -13,7 +13,7 @@ from mcp_sandbox.app import running
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.settings import MIB, AuditSettings, EngineSettings, ServerSettings
 from tests.attacks.campaign import AT_ONCE, Campaign
-from tests.conftest import IMAGE, RUNTIMES
+from tests.conftest import IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,6 +28,7 @@ TIGHT = {
     "output_limit": 64 * 2**10,
 }
 """Limits so low that what runs into them does so soon."""
+READY = {"ready": 2, "preload": ("json", "sqlite3")}
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +42,7 @@ async def campaign(
 ) -> AsyncIterator[Campaign]:
     """Every attack of this module's selected tests, under way."""
     wanted = [
-        (item.callspec.params["attack"], item.callspec.params["runtime"])
+        (item.callspec.params["attack"], item.callspec.params["place"])
         for item in request.session.items
         if isinstance(item, pytest.Function)
         and item.module is request.module
@@ -50,15 +51,16 @@ async def campaign(
     ]
     async with AsyncExitStack() as stack:
         executors = {}
-        for runtime in RUNTIMES:
+        for place in dict.fromkeys(place for _, place in wanted):
+            runtime, _, ready = place.partition(" ")
             configuration = Configuration(
                 engine=EngineSettings(host=engine_host),
                 server=ServerSettings(max_parallel=AT_ONCE, max_queued=4096),
                 audit=AuditSettings(path=str(tmp_path_factory.mktemp("audit"))),
-                policy=Policy.model_validate({"image": IMAGE, "runtime": runtime, **TIGHT}),
+                policy=Policy.model_validate({"image": IMAGE, "runtime": runtime, **TIGHT, **READY}),
             )
-            executors[runtime] = await stack.enter_async_context(
-                running(configuration, os.environ, origin="cli")
+            executors[place] = await stack.enter_async_context(
+                running(configuration, os.environ, origin="mcp" if ready else "cli")
             )
         campaign = Campaign(executors, wanted)
         async with anyio.create_task_group() as tasks:

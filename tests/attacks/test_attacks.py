@@ -14,16 +14,24 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-CASES = [
-    pytest.param(attack, runtime, id=f"{attack.id}-{runtime}")
-    for runtime in RUNTIMES
-    for attack in load_attacks()
-    if attack.only in ("", runtime)
-]
+OF_THE_AGENT = {"agent", "environment", "fresh", "artifacts"}
+"""Claims that rest on what was in the sandbox before the program came."""
 
 
-@pytest.mark.parametrize(("attack", "runtime"), CASES)
-async def test_an_attack_ends_as_its_row_says(campaign: Campaign, attack: Attack, runtime: str) -> None:
-    result = await campaign.result(attack, runtime)
-    wanted = attack.outcomes(runtime)
+def cases(place: str, *claims: str) -> list[object]:
+    runtime = place.partition(" ")[0]
+    return [
+        pytest.param(attack, place, id=f"{attack.id}-{place}")
+        for attack in load_attacks()
+        if attack.only in ("", runtime) and (not claims or attack.claim in claims)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attack", "place"),
+    [case for runtime in RUNTIMES for case in [*cases(runtime), *cases(f"{runtime} ready", *OF_THE_AGENT)]],
+)
+async def test_an_attack_ends_as_its_row_says(campaign: Campaign, attack: Attack, place: str) -> None:
+    result = await campaign.result(attack, place)
+    wanted = attack.outcomes(place.partition(" ")[0])
     assert any(outcome.is_of(result) for outcome in wanted), f"{wanted}\n{result}"
