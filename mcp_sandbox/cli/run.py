@@ -16,12 +16,16 @@ from mcp_sandbox.cli.options import config_option, current_folder, workspace_opt
 from mcp_sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mcp_sandbox.config.policy import Configuration
     from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Language
 
 TIMED_OUT = 124
 """Exit status of a program that was stopped at its deadline, as of timeout(1)."""
 OUT_OF_MEMORY = 137
+MAX_NAMED = 20
+"""Files that are named one by one."""
 
 
 @click.command(no_args_is_help=True)
@@ -31,6 +35,12 @@ OUT_OF_MEMORY = 137
 @click.option("--shell", "command", metavar="COMMAND", help="Run this shell command.")
 @click.argument("file", required=False, metavar="[FILE|-]")
 @click.option("--timeout", metavar="SECONDS", type=float, help="Wall-clock limit.")
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Copy the files that it makes to this folder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the output.")
 @click.pass_context
 def run(
@@ -41,6 +51,7 @@ def run(
     command: str | None,
     file: str | None,
     timeout: float | None,
+    out: Path | None,
     as_json: bool,
 ) -> None:
     r"""Run one program in a sandbox and show what it prints, as it prints it.
@@ -52,7 +63,7 @@ def run(
     \b
     mcp-sandbox run -c 'print(6 * 7)'
     mcp-sandbox run --workspace ~/data --shell 'wc -l *.csv'
-    mcp-sandbox run --timeout 60 simulate.py
+    mcp-sandbox run --timeout 60 --out results simulate.py
     """
     from mcp_sandbox.model import ExecutionRequest
     from mcp_sandbox.workspace import load_configuration
@@ -63,14 +74,16 @@ def run(
     )
     request = ExecutionRequest(language=language, code=source, timeout_seconds=timeout)
     terminal = None if as_json else Terminal()
-    result = anyio.run(_execute, configuration, request, terminal)
+    result, problems = anyio.run(_execute, configuration, request, terminal, out)
     if isinstance(result, signal.Signals):
         ctx.exit(128 + result)
     if terminal:
         _say_how_it_ended(result, terminal)
     else:
         click.echo(result.model_dump_json(indent=2))
-    ctx.exit(exit_status(result))
+    for problem in problems:
+        click.echo(f"mcp-sandbox: not copied: {problem}", err=True)
+    ctx.exit(exit_status(result) or (FAILED if problems else 0))
 
 
 def _program(code: str | None, command: str | None, file: str | None) -> tuple[Language, str]:
@@ -92,12 +105,14 @@ def _program(code: str | None, command: str | None, file: str | None) -> tuple[L
 
 
 async def _execute(
-    configuration: Configuration, request: ExecutionRequest, terminal: Terminal | None
-) -> ExecutionResult | signal.Signals:
-    """Run it; return the signal where one came first."""
+    configuration: Configuration, request: ExecutionRequest, terminal: Terminal | None, out: Path | None
+) -> tuple[ExecutionResult | signal.Signals, list[str]]:
+    """Run it and copy its files out; return the result, or the signal where one came first, and what failed."""
     from mcp_sandbox.app import running
+    from mcp_sandbox.cli.out import copy_out
     from mcp_sandbox.executor import Run
 
+    problems: list[str] = []
     result: ExecutionResult | signal.Signals = signal.SIGTERM
     failure: SandboxError | None = None
     async with (
@@ -115,6 +130,7 @@ async def _execute(
         tasks.start_soon(stop_at_signal)
         try:
             result = await executor.execute(request, Run(terminal))
+            problems = await copy_out(result, executor.record, out) if out else []
         except SandboxError as error:
             failure = error  # raised below, where no task group wraps it
         except BrokenPipeError:
@@ -122,7 +138,7 @@ async def _execute(
         tasks.cancel_scope.cancel()
     if failure:
         raise failure
-    return result
+    return result, problems
 
 
 class Terminal:
@@ -152,11 +168,25 @@ def _say_how_it_ended(result: ExecutionResult, terminal: Terminal) -> None:
                 "output_limit in the configuration says how much is kept.",
                 err=True,
             )
+    for line in _files(result):
+        click.echo(f"mcp-sandbox: {line}", err=True)
     hint = "" if result.hint == OUTPUT_CUT else result.hint  # it is about what a model is shown
     if result.status != "exited" or result.signal or hint:
         click.echo(f"mcp-sandbox: {headline(result)}", err=True)
     if hint:
         click.echo(f"mcp-sandbox: {hint}", err=True)
+
+
+def _files(result: ExecutionResult) -> Iterator[str]:
+    """Yield what to say of the files that came out, and of those that did not."""
+    for artifact in result.artifacts[:MAX_NAMED]:
+        yield f"made {artifact.path} ({artifact.mime_type}, {artifact.size:,} bytes)"
+    if len(result.artifacts) > MAX_NAMED:
+        yield f"and {len(result.artifacts) - MAX_NAMED:,} more files"
+    for skipped in result.artifacts_skipped[:MAX_NAMED]:
+        yield f"not kept: {skipped.path}: {skipped.reason}"
+    if len(result.artifacts_skipped) > MAX_NAMED:
+        yield f"and {len(result.artifacts_skipped) - MAX_NAMED:,} more files that were not kept"
 
 
 def exit_status(result: ExecutionResult) -> int:
