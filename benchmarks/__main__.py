@@ -50,7 +50,7 @@ class Bench:
     async def ready(self, count: int = 1) -> None:
         """Wait until so many sandboxes wait and nothing else goes on, so that a ready call meets a ready sandbox."""
         with anyio.move_on_after(READY_SECONDS):
-            while len(self.engine.containers(filters={"label": "io.mcp-sandbox.version"})) != count:
+            while len(self.engine.containers(filters={"label": "io.mcp-sandbox.version"})) != count:  # noqa: ASYNC110
                 await anyio.sleep(0.02)
         await anyio.sleep(0.1)
 

@@ -93,7 +93,8 @@ async def play(client: Client, scene: Scene, console: Console) -> None:
     python = scene.tool == "execute_python"
     code = textwrap.dedent(scene.code).strip()
     console.print(f"[bold cyan]▸ {scene.title}[/bold cyan]")
-    console.print(Padding(Syntax(code, "python" if python else "bash", background_color="default", word_wrap=True), (0, 4)))
+    shown = Syntax(code, "python" if python else "bash", background_color="default", word_wrap=True)
+    console.print(Padding(shown, (0, 4)))
     result = await client.call_tool(
         scene.tool, {"code" if python else "command": code, "timeout_seconds": scene.timeout_seconds}
     )
@@ -129,7 +130,9 @@ def write_logs(folder: Path) -> None:
     dice = random.Random(7)  # noqa: S311  # the same files each time, so that the answer can be checked
     for day in range(1, 11):
         levels = dice.choices(("INFO", "WARNING", "ERROR"), weights=(90, 7, 3), k=500)
-        lines = [f"2026-03-{day:02} {n // 60:02}:{n % 60:02} {level} request {n}" for n, level in enumerate(levels)]
+        lines = [
+            f"2026-03-{day:02} {n // 60:02}:{n % 60:02} {level} request {n}" for n, level in enumerate(levels)
+        ]
         folder.joinpath(f"day-{day}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
