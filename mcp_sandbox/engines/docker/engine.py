@@ -190,20 +190,18 @@ class _Launch:
 
     def _create(self, client: APIClient) -> None:
         try:
-            image = client.inspect_image(self._spec.image)
+            image = self._connection.image(client, self._spec.image)
+            config = container_config(
+                self._spec, image_id=image.id, image_volumes=image.volumes, labels=self._labels
+            )
+            self.facts["image"] = image.id
+            self.asked_for = True
+            created = client.create_container_from_config(config, self.name)
         except docker.errors.ImageNotFound:
+            self._connection.forget_image(self._spec.image)
             raise ImageMissing(
                 f"the engine has no image {self._spec.image}.", next_step=build_command(self._spec.image)
             ) from None
-        config = container_config(
-            self._spec,
-            image_id=image["Id"],
-            image_volumes=sorted(image["Config"].get("Volumes") or ()),
-            labels=self._labels,
-        )
-        self.facts["image"] = image["Id"]
-        self.asked_for = True
-        created = client.create_container_from_config(config, self.name)
         for warning in created.get("Warnings") or ():
             if _HARMLESS_WARNING not in warning:
                 raise EngineUnsafe(

@@ -10,12 +10,12 @@ itself non-dumpable (its memory, files and environment are then refused to the p
 with a token that no process of the program ever held.
 """
 
+import _signal as signal  # `signal` itself costs 4 ms, for the names of its numbers
 import ctypes
 import fcntl
 import os
 import resource
 import select
-import signal
 import stat
 import struct
 import sys
@@ -275,8 +275,11 @@ class Agent:
                     score.write("1000")  # so that the kernel takes the program, and we live to tell
             except OSError:
                 pass
-            for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
-                signal.signal(number, signal.SIG_DFL)
+            for number in range(1, signal.NSIG):
+                try:
+                    signal.signal(number, signal.SIG_DFL)
+                except OSError:
+                    pass  # SIGKILL, SIGSTOP, and those that the C library keeps for itself
             os.setsid()
             program_ends = [output.program_end for output in self.outputs]
             for target, fd in enumerate([self.program_stdin, *program_ends]):

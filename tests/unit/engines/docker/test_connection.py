@@ -8,7 +8,7 @@ import docker.errors
 import pytest
 
 from mcp_sandbox.engines.docker.address import Address
-from mcp_sandbox.engines.docker.connection import Connection, EngineFacts
+from mcp_sandbox.engines.docker.connection import LOOK_SECONDS, Connection, EngineFacts
 from mcp_sandbox.errors import EngineError, EngineUnreachable
 
 if TYPE_CHECKING:
@@ -22,9 +22,13 @@ def facts(connection: Connection) -> EngineFacts:
         return connection.facts(client)
 
 
-def test_the_engine_is_asked_for_its_facts_each_time(http_engine: HttpEngine, connection: Connection) -> None:
+def test_an_engine_that_was_started_anew_is_seen_within_seconds(http_engine: HttpEngine) -> None:
+    now = 100.0
+    connection = Connection(lambda: Address(http_engine.url, "test"), lambda: now)
     assert facts(connection).runtimes == {"runc", "runsc"}
     http_engine.info["Runtimes"] = {"runc": {}}  # started anew, with other settings
+    assert facts(connection).runtimes == {"runc", "runsc"}
+    now += LOOK_SECONDS + 0.1
     assert facts(connection).runtimes == {"runc"}
     assert http_engine.asked == ["GET /version", "GET /info", "GET /info"]
 
