@@ -189,5 +189,6 @@ def _same_on_any_disk(name: str) -> str:
 
 def mime_type(name: str) -> str:
     """Return the media type that a file's name stands for; the same on every machine."""
-    known, encoding = mimetypes.MimeTypes(filenames=()).guess_type(name)
+    # Not strict: until Python 3.13 image/webp is among the types that are merely usual.
+    known, encoding = mimetypes.MimeTypes(filenames=()).guess_type(name, strict=False)
     return known if known and not encoding else "application/octet-stream"
