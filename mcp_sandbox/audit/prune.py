@@ -7,6 +7,7 @@ stretches of other chains that are gone, and the hashes at both ends: so chains 
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.audit import rows
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
     from mcp_sandbox.audit.folder import Folder
 
-BATCH_RUNS = 200
-"""Runs that one transaction removes: other servers wait for it, and a closing record has less than 1 s."""
+BATCH_RUNS = 50
+"""Runs that one transaction removes: other servers wait for it, and a closing record may have less than 1 s."""
+
+PAUSE_SECONDS = 0.01
+"""Time between two transactions, in which the servers that wait get their turn."""
 
 BUSY_SECONDS = 10.0
 
@@ -79,6 +83,7 @@ def prune(
         while batch := _remove_batch(journal, before, reason):
             removed += batch
             progress(batch)
+            time.sleep(PAUSE_SECONDS)
         files = _remove_unnamed(folder, journal)
         _give_back(journal)
     finally:
