@@ -226,6 +226,8 @@ class Masks:
                 status = os.lstat(full)
         except OSError:
             return None
+        if stat.S_ISLNK(status.st_mode):
+            return None  # links in a circle
         if _GIT_CONFIG.fullmatch(path) and not _holds_credentials(full):
             return None
         return Hidden(
