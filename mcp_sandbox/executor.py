@@ -259,7 +259,7 @@ def settle(
             for made in run.connections
             if made.verdict == "refused"
         )[:MAX_BLOCKED],
-        hint=hint_for(status, report, planned, policy, truncated=truncated),
+        hint=hint_for(status, report, ending, planned, policy, truncated=truncated),
     )
 
 

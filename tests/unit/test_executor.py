@@ -359,6 +359,14 @@ class TestEnds:
         result = await run_after_start(program)
         assert (result.status, result.stdout) == ("out_of_memory", "so far\n")
 
+    async def test_a_sandbox_that_was_killed_nobody_knows_why_is_lost_with_what_may_have_been(self) -> None:
+        async def program(guest: Guest) -> None:
+            guest.process.ending = Ending(out_of_memory=None, exit_code=137)
+
+        result = await run_after_start(program)
+        assert result.status == "lost"
+        assert "possibly for lack of memory: it has 1GiB" in result.hint
+
     async def test_a_forged_end_is_lost_and_not_believed(self) -> None:
         async def program(guest: Guest) -> None:
             await guest.print(b"true\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import signal
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ LAUNCH_SECONDS = 40.0
 CLOSE_SECONDS = 1.5
 """Longest wait for the last containers to go, when the engine is left."""
 _ENDING_SECONDS = 2.0
+_KILLED = 128 + signal.SIGKILL
 _STARTS_AT_ONCE = 8
 _REMOVALS_AT_ONCE = 4
 _HARMLESS_WARNING = "platform"  # an image for another architecture: slow, not unsafe
@@ -247,7 +249,7 @@ class _Launch:
                     out_of_memory = True
                 elif event.get("Action") == "die":
                     events.close()
-                    return Ending(out_of_memory=out_of_memory, exit_code=_exit_code(event))
+                    return _ending(out_of_memory, _exit_code(event))
         return Ending()
 
 
@@ -294,6 +296,13 @@ def _remove(client: APIClient, name: str) -> None:
     except docker.errors.APIError as error:
         if error.status_code != 409:  # "removal … is already in progress": by AutoRemove
             raise
+
+
+def _ending(out_of_memory: bool, exit_code: int | None) -> Ending:
+    # A gVisor sandbox that the kernel killed for memory can go without the event: measured on a busy machine,
+    # one in six. Then a kill is all that is known.
+    known = out_of_memory or exit_code != _KILLED
+    return Ending(out_of_memory=out_of_memory if known else None, exit_code=exit_code)
 
 
 def _exit_code(event: dict[str, Any]) -> int | None:
