@@ -22,6 +22,8 @@ _CONTROL = {
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+LAST_LINE_BYTES, LAST_LINE_CHARACTERS = 4096, 100
+
 _ESCAPE_SEQUENCE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
     rb"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # window titles, links
@@ -119,6 +121,12 @@ class Capture:
         else:
             rest.lines = rest._head.count(b"\n") + rest._tail.count(b"\n")
         return rest
+
+    def last_line(self) -> str:
+        """Return the last line that says something, shortened; empty where there is none."""
+        end = bytes(self._tail or self._head)[-LAST_LINE_BYTES:]
+        lines = _as_text(as_on_a_screen(end)).splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")[:LAST_LINE_CHARACTERS]
 
     def kept(self) -> bytes:
         """Return all that was kept, a marker line where bytes are missing."""

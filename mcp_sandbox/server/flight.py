@@ -42,8 +42,10 @@ class Offsets(NamedTuple):
 class Flight:
     """One run, and its end once there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_seconds: float) -> None:
         self.run = Run()
+        self.limit_seconds = limit_seconds
+        """Wall-clock time that its program may take."""
         self.began = anyio.current_time()
         self.ended = anyio.Event()
         self.scope = anyio.CancelScope()
@@ -55,6 +57,16 @@ class Flight:
         self.run.stop.request()
         if not self.run.stop.has_begun:
             self.scope.cancel()
+
+    def in_words(self) -> str:
+        """Say where the run is, for somebody who waits: its phase, its time, the last line that it wrote."""
+        if not self.run.stop.has_begun or self.run.streams is None:
+            return "waiting for a sandbox"
+        elapsed = anyio.current_time() - self.began
+        line = self.run.streams.stdout.last_line() or self.run.streams.stderr.last_line()
+        return f"running for {elapsed:.0f} s of {self.limit_seconds:g} at most" + (
+            f": {line}" if line else ""
+        )
 
     def so_far(self, reply_limit: int, offsets: Offsets | None = None) -> ExecutionResult:
         """Return the result, or what there is of it, with the output from these offsets on.
@@ -129,7 +141,7 @@ class Flights:
 
     def begin(self, request: ExecutionRequest) -> Flight:
         """Begin a run and return at once."""
-        flight = Flight()
+        flight = Flight(request.timeout_seconds or self.executor.policy.timeout_seconds)
         self._going.add(flight)
         self._tasks.start_soon(self._fly, flight, request)
         return flight

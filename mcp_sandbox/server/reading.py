@@ -78,8 +78,13 @@ async def earlier_files(record: Recorder, inputs: Sequence[str]) -> tuple[tuple[
         RequestRefused: There is no such run or file.
         AuditError: It cannot be read.
     """
+    if len(inputs) > MAX_INPUTS:
+        raise RequestRefused(
+            f"`inputs` has {len(inputs)} entries; at most {MAX_INPUTS} are taken.",
+            next_step="Have the earlier run make one archive of them.",
+        )
     files = []
-    for name in inputs[:MAX_INPUTS]:
+    for name in inputs:
         run_id, _, path = name.partition("/")
         files.append((path, await _content(record, run_id, path)))
     return tuple(files)

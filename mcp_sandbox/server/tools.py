@@ -300,7 +300,12 @@ async def _execute(
 
 
 async def _get_run(flights: Flights, arguments: GetRun, context: Context[Any, Any]) -> CallToolResult:
-    flight = _find(flights, arguments.run_id)
+    flight = flights.find(arguments.run_id)
+    if flight is None:  # of an earlier server, or long ended
+        recorded = await flights.executor.record.result(arguments.run_id)
+        if recorded:
+            return await answer(recorded, flights.executor)
+        raise RequestRefused("that run has no result.", next_step="Run it again: it ended with its server.")
     seconds = min(arguments.wait_seconds, flights.reply_within_seconds)
     await wait_with_progress(flight, seconds, context)
     offsets = Offsets(arguments.stdout_from, arguments.stderr_from)
@@ -308,7 +313,11 @@ async def _get_run(flights: Flights, arguments: GetRun, context: Context[Any, An
 
 
 async def _cancel_run(flights: Flights, arguments: CancelRun, context: Context[Any, Any]) -> CallToolResult:
-    flight = _find(flights, arguments.run_id)
+    flight = flights.find(arguments.run_id)
+    if flight is None:
+        raise RequestRefused(
+            "no run of that name goes on here.", next_step="get_run returns the results of runs that ended."
+        )
     flight.stop()
     await wait_with_progress(flight, CANCEL_SECONDS, context)
     return await answer(flight.so_far(flights.executor.policy.reply_limit), flights.executor)
@@ -328,16 +337,6 @@ async def _read_artifact(
     return CallToolResult(content=content, structured_content=found.model_dump(mode="json"), is_error=False)
 
 
-def _find(flights: Flights, run_id: str) -> Flight:
-    flight = flights.find(run_id)
-    if flight is None:
-        raise RequestRefused(
-            "no run of that name goes on here, or ended lately.",
-            next_step="Runs end with their server; `mcp-sandbox runs show` has the record of every run.",
-        )
-    return flight
-
-
 async def wait_with_progress(flight: Flight, seconds: float, context: Context[Any, Any]) -> None:
     """Wait for a run's end, so long at most, and tell the client meanwhile that it goes on."""
     give_up = anyio.current_time() + seconds
@@ -346,7 +345,7 @@ async def wait_with_progress(flight: Flight, seconds: float, context: Context[An
             await flight.ended.wait()
             return
         elapsed = anyio.current_time() - flight.began
-        await context.report_progress(elapsed, None, f"running for {elapsed:.0f} s")
+        await context.report_progress(elapsed, flight.limit_seconds, flight.in_words())
 
 
 async def answer(result: ExecutionResult, executor: Executor) -> CallToolResult:
