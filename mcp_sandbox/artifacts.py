@@ -18,10 +18,13 @@ from mcp_sandbox.audit.record import Content
 from mcp_sandbox.capture import clean
 from mcp_sandbox.model import Artifact, SkippedArtifact
 from mcp_sandbox.paths import is_plain_path
+from mcp_sandbox.redact import NO_SECRETS, SecretSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from mcp_sandbox.redact import Redactor
 
 MAX_SKIPPED = 100
 """Files that stayed behind and are told by name."""
@@ -45,8 +48,10 @@ _WHY = {
 class ArtifactCollector:
     """Takes the files of one run into a folder of its own."""
 
-    def __init__(self, run_id: str, folder: Path) -> None:
+    def __init__(self, run_id: str, folder: Path, redactor: Redactor = NO_SECRETS) -> None:
         self._run_id = run_id
+        self._redactor = redactor
+        self._search = SecretSearch(redactor)
         self._folder = folder
         self._seen: set[str] = set()
         self._current: _Incoming | None = None
@@ -59,7 +64,10 @@ class ArtifactCollector:
         """Take a file's path and size; see `ArtifactSink.begin`."""
         self._end()
         name = readable_path(path)
-        if name is None:
+        self._search = SecretSearch(self._redactor)
+        if secret := self._redactor.name_in(path):
+            self._skip(path, _holds(secret))
+        elif name is None:
             self._skip(path, "name")
         elif (key := _same_on_any_disk(name)) in self._seen:
             self._skip(path, "collides")
@@ -77,6 +85,9 @@ class ArtifactCollector:
     def write(self, data: bytes) -> None:
         """Take the next bytes of the file; see `ArtifactSink.write`."""
         if self._current:
+            if secret := self._search.feed(data):  # before it is written: what is not on the disk need not go
+                self._give_up(_holds(secret))
+                return
             try:
                 self._current.write(data)
                 if not self._current.left:
@@ -87,6 +98,8 @@ class ArtifactCollector:
     def refused(self, path: bytes, reason: str) -> None:
         """Learn that a file was kept back; see `ArtifactSink.refused`."""
         self._end()
+        if reason == "path_too_long":
+            path = self._redactor.cut_end(self._redactor(path))
         self._skip(path, reason)
 
     def finish(self) -> None:
@@ -136,17 +149,21 @@ class ArtifactCollector:
     def _skip(self, path: bytes, reason: str) -> None:
         if len(self.skipped) == MAX_SKIPPED:
             return
-        shown = clean(path.decode("utf-8", "replace")).replace("\n", "␊").replace("\t", "␉")
-        self.skipped.append(SkippedArtifact(path=shown[:200], reason=_WHY.get(reason, reason)))
+        shown = clean(self._redactor(path).decode("utf-8", "replace")).replace("\n", "␊").replace("\t", "␉")
+        # A mark that turns the text around would let a name pass for another.
+        shown = "".join(character if character.isprintable() else "�" for character in shown[:200])
+        self.skipped.append(SkippedArtifact(path=shown, reason=_WHY.get(reason, reason)))
 
 
 @contextmanager
-def collecting(run_id: str, folder: Path | None) -> Iterator[ArtifactCollector | None]:
+def collecting(
+    run_id: str, folder: Path | None, redactor: Redactor = NO_SECRETS
+) -> Iterator[ArtifactCollector | None]:
     """Yield a collector that writes into this folder, which is gone afterwards; None where there is none."""
     if folder is None:
         yield None
         return
-    collector = ArtifactCollector(run_id, folder)
+    collector = ArtifactCollector(run_id, folder, redactor)
     try:
         yield collector
     finally:
@@ -166,6 +183,10 @@ class _Incoming:
         self.left -= len(data)
         self.hash.update(data)
         self.file.write(data)
+
+
+def _holds(secret: str) -> str:
+    return f"it holds the secret {secret}"
 
 
 def _unstored(error: OSError) -> str:
