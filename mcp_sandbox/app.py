@@ -17,6 +17,7 @@ from mcp_sandbox.errors import AuditError, SandboxError
 from mcp_sandbox.executor import Executor
 from mcp_sandbox.plan import ready_spec, spec
 from mcp_sandbox.presence import Presence
+from mcp_sandbox.secret_sources import SecretSources
 from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ async def running(
             if serves:
                 containers.in_background(_sweep, containers, presence)
                 containers.in_background(_first_look, folders)
-            yield Executor(configuration, engine, record, origin=origin, folders=folders)
+            secrets = SecretSources({name: configuration.secrets[name] for name in policy.secrets}, environ)
+            yield Executor(configuration, engine, record, origin=origin, folders=folders, secrets=secrets)
     finally:
         presence.leave()
         try:

@@ -7,6 +7,7 @@ A program's end, whatever its exit code, is a value (`model.ExecutionResult`). W
     ├── RequestRefused         this call is not allowed, or not well formed
     ├── Busy                   too many calls wait already
     ├── AuditError             the run cannot be recorded, so it does not run
+    ├── SecretMissing          a secret of the workspace cannot be fetched, so the run does not run
     └── EngineError            the engine answered with a failure
         ├── EngineUnreachable  nothing answers at the engine's address
         ├── EngineDenied       the engine's socket is there, and not for this user
@@ -67,6 +68,13 @@ class AuditError(SandboxError):
     default_next_step = (
         "Make the folder writable, or name another one under [audit] path in the configuration."
     )
+
+
+class SecretMissing(SandboxError):
+    """A secret of the workspace cannot be fetched: the message names it and its source, never a value."""
+
+    code = "secret_missing"
+    default_next_step = "Provide it there, or take it out of the workspace's secrets in the configuration."
 
 
 class EngineError(SandboxError):

@@ -31,7 +31,9 @@ from mcp_sandbox.hints import hint_for
 from mcp_sandbox.manifest import ManifestTaker
 from mcp_sandbox.model import Blocked, ExecutionRequest, ExecutionResult, Status
 from mcp_sandbox.plan import Plan, plan, spec
+from mcp_sandbox.redact import NO_SECRETS, RedactedStream, Redactor
 from mcp_sandbox.sandbox import Ending
+from mcp_sandbox.secret_sources import SecretSources
 from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
@@ -76,10 +78,12 @@ class Executor:
         *,
         origin: Origin,
         folders: Folders | None = None,
+        secrets: SecretSources | None = None,
     ) -> None:
         self.policy = configuration.policy
         self._folders = folders or Folders(self.policy, hiding=Path(configuration.audit.path, "hidden"))
         self.record = record
+        self._secrets = secrets or SecretSources()
         self._policy_json = configuration.policy.model_dump(mode="json")
         self._engine = engine
         self._origin: Origin = origin
@@ -97,12 +101,16 @@ class Executor:
             SandboxError: Nothing ran, or the engine failed.
         """
         run = run or Run()
-        async with self.record.entry(self._opening(request, replay_of)) as entry:
+        secrets = await self._secrets.fetch()  # before the opening is written: they may not stand in it
+        redactor = Redactor(secrets.values)
+        async with self.record.entry(self._opening(_redacted(request, redactor), replay_of)) as entry:
             run.run_id = entry.run_id
-            planned = plan(request, self.policy)
+            if secrets.missing:
+                raise secrets.missing
+            planned = plan(request, self.policy, secrets.values)
             manifest = self._beside.submit(self._manifests.take) if self._manifests else None
-            streams = run.streams = Streams(planned.program, run.watcher)
-            with collecting(entry.run_id, self.record.staging(entry.run_id)) as files:
+            streams = run.streams = Streams(planned.program, run.watcher, redactor)
+            with collecting(entry.run_id, self.record.staging(entry.run_id), redactor) as files:
                 async with self._slot(), self._sandbox(planned) as (sandbox, program, facts):
                     entry.note(sandbox=sandbox.name, **sandbox.facts, **facts)
                     report = await run_program(sandbox, program, streams, files, run.stop, self._egress(run))
@@ -112,11 +120,13 @@ class Executor:
                     await self._keep(files)
                 result = settle(run, planned, report, ending, files, self.policy)
                 if run.connections:
-                    entry.note(egress=[made.model_dump(mode="json") for made in run.connections])
+                    entry.note(
+                        egress=[redactor.json(made.model_dump(mode="json")) for made in run.connections]
+                    )
                 if report.lost_because:
                     entry.note(
-                        lost_because=report.lost_because,
-                        diagnostics=clean(diagnostics.decode("utf-8", "replace")),
+                        lost_because=redactor.text(report.lost_because),
+                        diagnostics=clean(redactor.cut_end(redactor(diagnostics)).decode("utf-8", "replace")),
                     )
                 contents = list(files.contents) if files else []
                 if manifest:
@@ -194,29 +204,109 @@ class Executor:
                 for path, content in request.files
             ),
             origin=self._origin,
+            environment=tuple(self._secrets.sources),
             replay_of=replay_of,
         )
 
 
-class Streams:
-    """Both output streams of one run, kept within bounds and shown to whoever watches."""
+def _redacted(request: ExecutionRequest, redactor: Redactor) -> ExecutionRequest:
+    """Return the request as it is recorded."""
+    if not redactor.longest:
+        return request
+    return request.model_copy(
+        update={
+            "code": redactor.text(request.code),
+            "stdin": redactor(request.stdin),
+            "files": tuple((redactor.text(path), redactor(content)) for path, content in request.files),
+        }
+    )
 
-    def __init__(self, program: Program, watcher: OutputSink | None) -> None:
-        self.stdout = Capture(program.head_bytes, program.tail_bytes)
-        self.stderr = Capture(program.head_bytes, program.tail_bytes)
-        self._watcher = watcher
+
+class Streams:
+    """Both output streams of one run, free of secrets, kept within bounds and shown to whoever watches."""
+
+    def __init__(self, program: Program, watcher: OutputSink | None, redactor: Redactor = NO_SECRETS) -> None:
+        self.redactor = redactor
+        self._stdout = _Stream("stdout", program, watcher, redactor)
+        self._stderr = _Stream("stderr", program, watcher, redactor)
+        self.stdout = self._stdout.capture
+        self.stderr = self._stderr.capture
 
     def write(self, stream: Stream, data: bytes) -> None:
         """Take the next bytes of a stream."""
-        (self.stdout if stream == "stdout" else self.stderr).write(data)
-        if self._watcher:
-            self._watcher.write(stream, data)
+        (self._stdout if stream == "stdout" else self._stderr).write(data)
 
     def write_tail(self, stream: Stream, data: bytes) -> None:
         """Take bytes of the end of a stream, which may follow a gap."""
-        (self.stdout if stream == "stdout" else self.stderr).write_tail(data)
-        if self._watcher:
-            self._watcher.write_tail(stream, data)
+        (self._stdout if stream == "stdout" else self._stderr).write_tail(data)
+
+    def settle(self, end: End | None) -> None:
+        """Take the agent's account of the end; None where there is none to trust."""
+        whole = end is not None and end.reason == "exited"
+        self._stdout.settle(*((end.stdout, end.stdout_lines) if end else (None, None)), whole=whole)
+        self._stderr.settle(*((end.stderr, end.stderr_lines) if end else (None, None)), whole=whole)
+
+
+class _Stream:
+    """One output stream. Its tail waits for the account of the end where there are secrets to be kept out.
+
+    Only that tells whether the tail follows at once, so that a secret may be whole across the two, or after a gap.
+    """
+
+    def __init__(
+        self, name: Stream, program: Program, watcher: OutputSink | None, redactor: Redactor
+    ) -> None:
+        self.capture = Capture(program.head_bytes, program.tail_bytes)
+        self._name: Stream = name
+        self._watcher = watcher
+        self._redactor = redactor
+        self._redacted = RedactedStream(redactor)
+        self._waiting = bytearray()
+        self._most_waiting = program.tail_bytes
+        self._torn = False
+        self._came = self._passed = 0
+        """Bytes of the stream as it came, and as it was passed on."""
+
+    def write(self, data: bytes) -> None:
+        self._came += len(data)
+        self._pass_on(self._redacted.feed(data))
+
+    def write_tail(self, data: bytes) -> None:
+        self._came += len(data)
+        if not self._redactor.longest:
+            self._pass_on_tail(data)
+            return
+        self._waiting += data
+        if len(self._waiting) > self._most_waiting:  # it is not our agent that speaks
+            del self._waiting[: len(self._waiting) - self._most_waiting]
+            self._torn = True
+
+    def settle(self, total: int | None, lines: int | None, *, whole: bool) -> None:
+        tail = bytes(self._waiting)
+        self._waiting.clear()
+        if self._redactor.longest:
+            if total == self._came and not self._torn:
+                self._pass_on(self._redacted.feed(tail))
+                self._pass_on(self._redacted.end(cut=not whole))
+            else:
+                self._pass_on(self._redacted.end(cut=True))
+                tail = self._redactor.cut_start(self._redactor(tail))
+                self._pass_on_tail(tail if whole else self._redactor.cut_end(tail))
+        if total is not None:
+            # The stream that is kept and counted here is the one without secrets, longer or shorter.
+            self.capture.settle(max(total - self._came, 0) + self._passed, lines)
+
+    def _pass_on(self, data: bytes) -> None:
+        self._passed += len(data)
+        self.capture.write(data)
+        if self._watcher and data:
+            self._watcher.write(self._name, data)
+
+    def _pass_on_tail(self, data: bytes) -> None:
+        self._passed += len(data)
+        self.capture.write_tail(data)
+        if self._watcher and data:
+            self._watcher.write_tail(self._name, data)
 
 
 def settle(
@@ -229,10 +319,9 @@ def settle(
 ) -> ExecutionResult:
     """Return the one consistent account of a run."""
     streams = run.streams or Streams(planned.program, None)
+    redactor = streams.redactor
     end = report.end
-    if end:
-        streams.stdout.settle(end.stdout, end.stdout_lines)
-        streams.stderr.settle(end.stderr, end.stderr_lines)
+    streams.settle(end)
     status: Status = "cancelled" if run.stop.requested and report.deadline_passed else _status(report, ending)
     budgets = share(policy.reply_limit, streams.stdout.wanted(), streams.stderr.wanted())
     stdout = streams.stdout.show(budgets[0], partial(read_on, run.run_id, "stdout"))
@@ -255,11 +344,13 @@ def settle(
         artifacts=tuple(files.artifacts) if files else (),
         artifacts_skipped=tuple(files.skipped) if files else (),
         blocked=tuple(
-            Blocked(host=made.host or "", port=made.port or 0, reason=made.reason)
+            Blocked(
+                host=redactor.text(made.host or ""), port=made.port or 0, reason=redactor.text(made.reason)
+            )
             for made in run.connections
             if made.verdict == "refused"
         )[:MAX_BLOCKED],
-        hint=hint_for(status, report, ending, planned, policy, truncated=truncated),
+        hint=redactor.text(hint_for(status, report, ending, planned, policy, truncated=truncated)),
     )
 
 

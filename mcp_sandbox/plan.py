@@ -6,6 +6,7 @@ Above: `executor`. Below: `config`, `guest`, `sandbox`.
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_sandbox.errors import RequestRefused
@@ -15,6 +16,8 @@ from mcp_sandbox.paths import is_plain_path
 from mcp_sandbox.sandbox import Limits, SandboxSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp_sandbox.config.policy import Policy
     from mcp_sandbox.model import ExecutionRequest
 
@@ -53,13 +56,15 @@ class Plan(NamedTuple):
     program: Program
 
 
-def plan(request: ExecutionRequest, policy: Policy) -> Plan:
-    """Return what to run for this request under this policy.
+def plan(
+    request: ExecutionRequest, policy: Policy, secrets: Mapping[str, bytes] = MappingProxyType({})
+) -> Plan:
+    """Return what to run for this request under this policy; `secrets` are variables of this run alone.
 
     Raises:
         RequestRefused: The policy does not allow it, or it is no program.
     """
-    return Plan(spec(policy), _program(request, policy))
+    return Plan(spec(policy), _program(request, policy, secrets))
 
 
 def spec(policy: Policy) -> SandboxSpec:
@@ -91,7 +96,7 @@ def ready_spec(policy: Policy) -> SandboxSpec:
     return spec(policy).model_copy(update={"command": command})
 
 
-def _program(request: ExecutionRequest, policy: Policy) -> Program:
+def _program(request: ExecutionRequest, policy: Policy, secrets: Mapping[str, bytes]) -> Program:
     tail = policy.output_limit // 4
     return Program(
         language=request.language,
@@ -106,6 +111,7 @@ def _program(request: ExecutionRequest, policy: Policy) -> Program:
             each_bytes=policy.artifact_limit,
             all_bytes=policy.artifact_total_limit,
         ),
+        environment=tuple(secrets.items()),
     )
 
 

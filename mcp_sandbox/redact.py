@@ -56,9 +56,22 @@ class Redactor:
             return text
         return self(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
+    def json(self, value: object) -> object:
+        """Return JSON with every text in it likewise."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(key): self.json(item) for key, item in value.items()}
+        return [self.json(item) for item in value] if isinstance(value, list) else value
+
     def found_in(self, data: bytes) -> bool:
         """Tell whether any form of any secret is in there."""
-        return self._pattern is not None and self._pattern.search(data) is not None
+        return self.name_in(data) is not None
+
+    def name_in(self, data: bytes) -> str | None:
+        """Return the name of the first secret that is in there in any form; None where none is."""
+        found = self._pattern.search(data) if self._pattern else None
+        return self._names[found[0]] if found else None
 
     def cut_end(self, data: bytes) -> bytes:
         """Return data whose end was cut off, without the beginning of a secret that may stand there."""
@@ -116,8 +129,29 @@ class RedactedStream:
         return self._redactor.cut_end(held) if cut else held
 
 
+class SecretSearch:
+    """Looks for secrets in one content that comes in pieces, of which it keeps no more than a secret's length."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._last = b""
+
+    def feed(self, data: bytes) -> str | None:
+        """Take the next bytes; return the name of a secret that ends in them, None where none does."""
+        overlap = self._redactor.longest - 1
+        if overlap < 0:
+            return None
+        seen = self._last + data
+        self._last = seen[-overlap:]
+        return self._redactor.name_in(seen)
+
+
+NO_SECRETS = Redactor({})
+"""Finds nothing."""
+
+
 def forms_of(secret: bytes) -> Iterator[bytes]:
-    """Yield the forms in which a secret is looked for: as it is, by lines, encoded, escaped, reversed."""
+    """Yield the forms in which a secret is looked for: as it is, by lines, in one case, encoded, escaped, reversed."""
     parts = [secret, secret.strip()]
     lines = secret.splitlines()
     if len(lines) > 1:
@@ -127,6 +161,8 @@ def forms_of(secret: bytes) -> Iterator[bytes]:
             continue
         yield part
         yield part[::-1]
+        yield part.lower()  # as host names are written down
+        yield part.upper()
         yield part.hex().encode()
         yield part.hex().upper().encode()
         yield from _base64_forms(part)

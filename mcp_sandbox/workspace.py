@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp_sandbox.config.layers import Layer, Resolved
-    from mcp_sandbox.config.settings import AuditSettings, MountSettings
+    from mcp_sandbox.config.settings import AuditSettings, MountSettings, SecretSettings
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Found:
     folder: Path | None
     mounts: tuple[MountSettings, ...]
     egress: EgressSettings
+    secrets: Mapping[str, SecretSettings]
     layers: tuple[Layer, ...]
     sources: Mapping[str, str]
 
@@ -102,6 +103,7 @@ def _configuration(found: Found, resolved: Resolved) -> Configuration:
         path=None if found.folder is None else str(found.folder),
         mounts=found.mounts,
         egress=found.egress,
+        secrets=tuple(sorted(found.secrets)),
     )
     if policy.profile == "untrusted" and found.audit.unsafe_run_unrecorded:
         document = found.user_file.document
@@ -113,6 +115,7 @@ def _configuration(found: Found, resolved: Resolved) -> Configuration:
         server=found.user_file.settings.server,
         audit=found.audit,
         policy=policy,
+        secrets=found.secrets,
         sources={**found.sources, **resolved.sources},
     )
 
@@ -136,13 +139,15 @@ def find(invocation: Invocation) -> Found:
         folder=folder,
         mounts=mounts,
         egress=_egress(user_file, choice.entry),
+        secrets=_secrets(user_file, choice.entry, invocation.places),
         layers=user_file.layers(choice.entry),
         sources={
             **_sources(user_file),
             "workspace": choice.source,
             "path": folder_source,
             "mounts": choice.source,
-            "egress": _egress_source(user_file, choice),
+            "egress": _table_source(user_file, choice, "egress"),
+            "secrets": _table_source(user_file, choice, "secrets"),
         },
     )
 
@@ -355,9 +360,18 @@ def _egress(user_file: UserFile, entry: str | None) -> EgressSettings:
     return user_file.settings.workspaces[entry].egress if entry else EgressSettings()
 
 
-def _egress_source(user_file: UserFile, choice: _Choice) -> str:
-    if choice.entry and "egress" in user_file.settings.workspaces[choice.entry].model_fields_set:
-        return source(user_file.document, "workspaces", choice.entry, "egress")
+def _secrets(user_file: UserFile, entry: str | None, places: Places) -> Mapping[str, SecretSettings]:
+    """Return where an entry's secrets come from, files by their absolute paths."""
+    secrets = user_file.settings.workspaces[entry].secrets if entry else {}
+    return {
+        name: secret.model_copy(update={"file": str(places.expand(secret.file))}) if secret.file else secret
+        for name, secret in secrets.items()
+    }
+
+
+def _table_source(user_file: UserFile, choice: _Choice, table: str) -> str:
+    if choice.entry and table in user_file.settings.workspaces[choice.entry].model_fields_set:
+        return source(user_file.document, "workspaces", choice.entry, table)
     return "built in"
 
 

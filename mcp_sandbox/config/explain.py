@@ -10,6 +10,7 @@ from mcp_sandbox.config.settings import (
     EgressSettings,
     FileSettings,
     PolicySettings,
+    SecretSettings,
     Settings,
     WorkspaceSettings,
 )
@@ -95,6 +96,8 @@ def _table_of(key_path: KeyPath, schema: type[Settings]) -> type[Settings]:
             return WorkspaceSettings
         case ("workspaces", _, "egress"):
             return EgressSettings
+        case ("workspaces", _, "secrets", _):
+            return SecretSettings
         case (name,):
             return TABLES[f"[{name}]"]
     return FileSettings

@@ -103,7 +103,7 @@ def _never_accepted(key: str) -> str | None:
     """Say why a folder may not set a key at all, or return None where it may."""
     if key == "defaults":
         return "`defaults`: in a folder's own file the keys stand at the top, under no header"
-    if key in FileSettings.model_fields or key == "path" or key.startswith("unsafe_"):
+    if key in FileSettings.model_fields or key in ("path", "secrets") or key.startswith("unsafe_"):
         return f"{quoted((key,))} is never accepted in a folder's own file, only in your own configuration"
     return None
 

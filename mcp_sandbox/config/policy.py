@@ -20,6 +20,9 @@ from mcp_sandbox.config.settings import (
     EngineSettings,
     Mounts,
     PolicySettings,
+    SecretName,
+    SecretNames,
+    SecretSettings,
     ServerSettings,
     WorkspaceName,
     user_ids,
@@ -85,6 +88,8 @@ class Policy(PolicySettings):
     """More folders that programs see, read-only; each source absolute, no symlinks in it."""
     egress: EgressSettings = EgressSettings()
     """Hosts that programs may reach."""
+    secrets: SecretNames = ()
+    """Names of the secrets that programs get as environment variables."""
     user: Annotated[str, AfterValidator(_numeric)] = "1000:1000"
     """Numeric `uid:gid` of programs, never root."""
 
@@ -117,6 +122,8 @@ class Configuration(Value):
     audit: AuditSettings = AuditSettings()
     """`path` is absolute here, never empty, once `load_configuration` made it."""
     policy: Policy = Field(default_factory=Policy)
+    secrets: Mapping[SecretName, SecretSettings] = Field(default_factory=dict, repr=False)
+    """Where the policy's secrets come from. Not in the policy: the record keeps that, and it keeps names alone."""
     sources: Mapping[str, str] = Field(default_factory=dict)
     """Where each value came from: a policy key (`memory`) or `table.key` (`engine.host`) to words such as
     "built in", "profile untrusted" or "/home/me/.config/mcp-sandbox/config.toml line 12 [defaults]"."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 from mcp_sandbox.config.profiles import PROFILES
 from mcp_sandbox.config.settings import (
@@ -16,6 +16,7 @@ from mcp_sandbox.config.settings import (
     EgressSettings,
     MountSettings,
     PolicySettings,
+    SecretSettings,
     WorkspaceSettings,
     written,
     written_toml,
@@ -59,6 +60,15 @@ def _example_table(header: str, table: type[Settings]) -> str:
     if table is EgressSettings:
         example = ["[workspaces.example.egress]", 'allow = ["api.example.com"]', 'upstream_proxy = ""']
         return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
+    if table is SecretSettings:
+        example = [
+            "[workspaces.example.secrets]",
+            'API_KEY = { env = "EXAMPLE_API_KEY" }',
+            'TOKEN = { file = "~/.token" }',
+            'PASSWORD = { command = ["pass", "show", "example"] }',
+            'OTHER = { keyring = "service:user" }',
+        ]
+        return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
     lines.append(header)
     for key, field in table.model_fields.items():
         lines += [*_comment(_meaning(field)), f"#{key} = {written_toml(table, key, field.default)}"]
@@ -82,7 +92,7 @@ def _markdown_tables() -> Iterator[str]:
             if table is WorkspaceSettings and key in PolicySettings.model_fields:
                 continue
             default = "none"
-            if not field.is_required() and not isinstance(field.default, EgressSettings):
+            if isinstance(field.default, str | int | float | tuple):
                 default = f"`{written_toml(table, key, field.default)}`"
             yield f"| `{key}` | {default} | {_range(field)} | {_meaning(field)} |"
         yield ""
@@ -105,13 +115,21 @@ def _markdown_tables() -> Iterator[str]:
 
 
 def _range(field: FieldInfo) -> str:
+    if get_origin(field.annotation) is dict:
+        return "a table"
+    if tuple in (get_origin(part) for part in (field.annotation, *_alternatives(field))):
+        return "a list"
     if get_origin(field.annotation) is Literal:
         return " or ".join(f"`{choice}`" for choice in get_args(field.annotation))
     if field.annotation is bool:
         return "`true` or `false`"
-    if get_origin(field.annotation) is tuple:
-        return "a list"
     return next((str(part) for part in field.metadata if isinstance(part, Between)), "text")
+
+
+def _alternatives(field: FieldInfo) -> Iterator[object]:
+    """Yield the types of a key that may also be left out."""
+    for part in get_args(field.annotation):
+        yield get_args(part)[0] if get_origin(part) is Annotated else part
 
 
 def _meaning(field: FieldInfo) -> str:

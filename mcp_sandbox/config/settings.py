@@ -10,9 +10,16 @@ import json
 import re
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    model_validator,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from mcp_sandbox.config.sizes import format_size, parse_size
@@ -333,6 +340,64 @@ class EgressSettings(Settings):
     """HTTP proxy that this machine has to use, such as `http://proxy.example:3128`; empty for none."""
 
 
+_RESERVED_NAME = re.compile(
+    # What Python, the loader, shells or libraries read: a secret there would change how programs run.
+    "PATH|HOME|LANG|LC_.*|TMPDIR|TMP|TEMP|TERM|USER|LOGNAME|SHELL|PWD|OLDPWD|IFS|ENV|BASH.*|SHELLOPTS|PS[0-4]"
+    "|PROMPT_COMMAND|LD_.*|DYLD_.*|GCONV_PATH|GLIBC_.*|MALLOC_.*|LOCPATH|NLSPATH|PYTHON.*|(.*_)?PROXY|NODE_OPTIONS"
+    "|PERL5.*|RUBY(OPT|LIB)|GIT_(SSH|EXEC|CONFIG|PROXY).*"
+)
+
+
+def _own_name(name: str) -> str:
+    if _RESERVED_NAME.fullmatch(name):
+        raise ValueError("is reserved: it would change how programs run")
+    return name
+
+
+SecretName = Annotated[
+    str,
+    _matching(
+        r"[A-Z_][A-Z0-9_]{0,63}", "1 to 64 of the characters A-Z, 0-9 and _, and start with a letter or _"
+    ),
+    AfterValidator(_own_name),
+]
+
+SecretNames = Annotated[tuple[SecretName, ...], BeforeValidator(_list)]
+
+
+class SecretSettings(Settings):
+    """One entry of `[workspaces.NAME.secrets]`: where a run's variable of that name comes from, by one of these."""
+
+    env: Annotated[str, _matching(r"[A-Za-z_]\w{0,255}", "the name of an environment variable")] | None = None
+    """Variable in the server's own environment."""
+    file: Annotated[str, AfterValidator(_absolute)] | None = None
+    """File that holds it; a line end at its end is left out."""
+    command: Annotated[tuple[str, ...], BeforeValidator(_list), Field(min_length=1, max_length=64)] | None = (
+        None
+    )
+    """Command that prints it within 10 s, such as `["pass", "show", "x"]`; it runs without a shell."""
+    keyring: Annotated[str, _matching(r"[^:].*:.+", "a service and a user, as in service:user")] | None = None
+    """Entry of the system's keyring, as `service:user`; needs `mcp-sandbox[keyring]`."""
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if sum(value is not None for _, value in self) != 1:
+            raise ValueError("must have exactly one of env, file, command and keyring")
+        if self.file == "" or (self.command is not None and not self.command[0]):
+            raise ValueError("must not be empty")
+        return self
+
+    def __str__(self) -> str:
+        """Name the source, and of a command its program alone: arguments are nobody else's business."""
+        if self.env is not None:
+            return f"the environment variable {self.env}"
+        if self.file is not None:
+            return f"the file {self.file}"
+        if self.command is not None:
+            return f"the command {self.command[0]!a}"
+        return f"the keyring entry {self.keyring!a}"
+
+
 class WorkspaceSettings(PolicySettings):
     """One `[workspaces.NAME]`: a folder, and any key of `[defaults]`."""
 
@@ -342,6 +407,9 @@ class WorkspaceSettings(PolicySettings):
     """More folders, each a table `[[workspaces.NAME.mounts]]`."""
     egress: EgressSettings = EgressSettings()
     """Hosts that programs may reach: a table `[workspaces.NAME.egress]`."""
+    secrets: dict[SecretName, SecretSettings] = Field(default_factory=dict, max_length=64)
+    """Environment variables that runs get, and that are kept out of what comes back: a table
+    `[workspaces.NAME.secrets]`."""
 
 
 class EngineSettings(Settings):
@@ -393,6 +461,7 @@ TABLES: dict[str, type[Settings]] = {
     "[workspaces.NAME]": WorkspaceSettings,
     "[[workspaces.NAME.mounts]]": MountSettings,
     "[workspaces.NAME.egress]": EgressSettings,
+    "[workspaces.NAME.secrets.VARIABLE]": SecretSettings,
 }
 """Every table of the file, as it is headed there."""
 

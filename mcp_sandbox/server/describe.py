@@ -30,6 +30,7 @@ def describe(language: Language, policy: Policy) -> str:
         "Print only what you need.",
         _files(policy),
         _network(policy),
+        *_secrets(policy),
         _installed(policy),
         f"Limits: {policy.timeout_seconds:g} s unless you ask for up to {policy.max_timeout_seconds:g} s, "
         f"{format_size(policy.memory)} memory, {policy.cpus:g} CPU, {policy.pids_limit} processes, "
@@ -74,6 +75,15 @@ def _network(policy: Policy) -> str:
     if not hosts:
         return "There is no network."
     return f"There is no network but these hosts, over HTTP(S) through the proxy that is set: {_some(hosts)}."
+
+
+def _secrets(policy: Policy) -> Sequence[str]:
+    if not policy.secrets:
+        return ()
+    return (
+        f"Environment variables with secrets: {_some(policy.secrets)}. Use them without printing them: "
+        "their values are taken out of what comes back.",
+    )
 
 
 def _some(names: Sequence[str]) -> str:
