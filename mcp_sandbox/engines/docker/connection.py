@@ -14,7 +14,7 @@ from docker.transport import UnixHTTPAdapter
 
 from mcp_sandbox.engines.docker.address import Address, find_engine
 from mcp_sandbox.engines.docker.errors import translated
-from mcp_sandbox.errors import EngineUnreachable
+from mcp_sandbox.errors import EngineUnreachable, EngineUnsafe, RuntimeMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -114,8 +114,8 @@ class Connection:
                 except BaseException:
                     client.close()
                     raise
-        except EngineUnreachable:
-            self._forget()
+        except (EngineUnreachable, EngineUnsafe, RuntimeMissing):
+            self._forget()  # it may be mended by the next call, which looks again
             raise
         self._give_back(client)
 
