@@ -161,13 +161,14 @@ def forms_of(secret: bytes) -> Iterator[bytes]:
             continue
         yield part
         yield part[::-1]
-        yield part.lower()  # as host names are written down
-        yield part.upper()
         yield part.hex().encode()
         yield part.hex().upper().encode()
         yield from _base64_forms(part)
         text = part.decode("utf-8", "surrogateescape")
-        for escaped in (_json(text), quote(part, safe=""), quote(part), quote_plus(part), shlex.quote(text)):
+        yield text.lower().encode("utf-8", "surrogateescape")  # as host names are written down
+        yield text.upper().encode("utf-8", "surrogateescape")
+        yield text[::-1].encode("utf-8", "surrogateescape")
+        for escaped in _escaped(text, part):
             yield escaped.encode("utf-8", "surrogateescape")
 
 
@@ -184,5 +185,13 @@ def _base64_forms(part: bytes) -> Iterator[bytes]:
             yield core.replace(b"+", b"-").replace(b"/", b"_")
 
 
-def _json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1] if text.isprintable() else json.dumps(text)[1:-1]
+def _escaped(text: str, part: bytes) -> Iterator[str]:
+    """Yield how JSON, Python, URLs and shells write a secret."""
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield repr(text)[1:-1]  # an exception's message, often
+    yield repr(part)[2:-1]
+    yield quote(part, safe="")
+    yield quote(part)
+    yield quote_plus(part)
+    yield shlex.quote(text)
