@@ -8,7 +8,14 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.clients.raw import ANSWER_SECONDS, configuration_file, environment, server_command, serving
+from tests.clients.raw import (
+    ANSWER_SECONDS,
+    RawClient,
+    configuration_file,
+    environment,
+    server_command,
+    serving,
+)
 from tests.engine.sandboxes import SLEEP, none_left, runs, sleeping, some_left
 from tests.engine_proxy import EngineProxy
 
@@ -21,18 +28,35 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
+MAX_PARALLEL = 4  # of a server whose configuration says nothing
 MOMENTS = {
-    "look at the image": "GET .*/images/",
     "create": "POST .*/containers/create",
     "attach": "POST .*/containers/[^/]+/attach",
     "start": "POST .*/containers/[^/]+/start",
 }
 
 
-@pytest.fixture
-async def proxy(engine_host: str, tmp_path: Path) -> AsyncIterator[EngineProxy]:
-    async with EngineProxy(engine_host, tmp_path / "engine.sock").listening() as listening:
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cancellation")
+
+
+@pytest.fixture(scope="module")
+async def proxy(engine_host: str, folder: Path) -> AsyncIterator[EngineProxy]:
+    async with EngineProxy(engine_host, folder / "engine.sock").listening() as listening:
         yield listening
+
+
+@pytest.fixture(scope="module")
+async def server(proxy: EngineProxy, folder: Path) -> AsyncIterator[RawClient]:
+    """One server for most of this: it serves on, or the next test knows."""
+    async with serving(configuration_file(folder, proxy.host, ready=0)) as client:
+        yield client
 
 
 @pytest.mark.parametrize("side", ["request", "answer"])
@@ -40,65 +64,68 @@ async def proxy(engine_host: str, tmp_path: Path) -> AsyncIterator[EngineProxy]:
 async def test_a_call_taken_back_before_its_program_runs_leaves_nothing(
     moment: str,
     side: Literal["request", "answer"],
+    server: RawClient,
     proxy: EngineProxy,
     engine_client: APIClient,
-    tmp_path: Path,
+    folder: Path,
 ) -> None:
-    async with serving(configuration_file(tmp_path, proxy.host, ready=0)) as server:
-        hold = proxy.hold(MOMENTS[moment], moment=side)
-        taken_back = await server.begin("execute_shell", command="echo taken back")
-        await hold.until_reached()
-        await server.cancel(taken_back)
-        # While the engine still thinks about the first.
-        assert (await server.shell("echo next"))["stdout"] == "next\n"
-        hold.release()
-        await none_left(engine_client, tmp_path)
-        assert (await server.shell("echo and on"))["stdout"] == "and on\n"
-        assert server.answers_to(taken_back) == []
-    assert [run.status for run in await runs(tmp_path)] == ["exited", "exited", "cancelled"]
+    hold = proxy.hold(MOMENTS[moment], moment=side)
+    taken_back = await server.begin("execute_shell", command="echo taken back")
+    await hold.until_reached()
+    await server.cancel(taken_back)
+    # While the engine still thinks about the first.
+    assert (await server.shell("echo next"))["stdout"] == "next\n"
+    hold.release()
+    await none_left(engine_client, folder)
+    assert (await server.shell("echo and on"))["stdout"] == "and on\n"
+    assert server.answers_to(taken_back) == []
+    assert [run.status for run in await runs(folder)][:3] == ["exited", "exited", "cancelled"]
 
 
 async def test_a_call_taken_back_while_its_program_runs_leaves_nothing(
-    engine_host: str, engine_client: APIClient, tmp_path: Path
+    server: RawClient, engine_client: APIClient, folder: Path
 ) -> None:
-    async with serving(configuration_file(tmp_path, engine_host, ready=0)) as server:
-        taken_back = await server.begin("execute_shell", command=f"trap '' TERM; {SLEEP} & wait")
-        await sleeping(engine_client, tmp_path)
-        await server.cancel(taken_back)
-        await none_left(engine_client, tmp_path)
-        assert (await server.shell("echo next"))["stdout"] == "next\n"
-        assert server.answers_to(taken_back) == []
-    assert [run.status for run in await runs(tmp_path)] == ["exited", "cancelled"]
+    taken_back = await server.begin("execute_shell", command=f"trap '' TERM; {SLEEP} & wait")
+    await sleeping(engine_client, folder)
+    await server.cancel(taken_back)
+    await none_left(engine_client, folder)
+    assert (await server.shell("echo next"))["stdout"] == "next\n"
+    assert server.answers_to(taken_back) == []
+    assert [run.status for run in await runs(folder)][:2] == ["exited", "cancelled"]
 
 
 @pytest.mark.parametrize("side", ["request", "answer"])
 async def test_a_call_taken_back_while_its_sandbox_is_removed_is_answered_once_at_most(
-    side: Literal["request", "answer"], proxy: EngineProxy, engine_client: APIClient, tmp_path: Path
+    side: Literal["request", "answer"],
+    server: RawClient,
+    proxy: EngineProxy,
+    engine_client: APIClient,
+    folder: Path,
 ) -> None:
-    async with serving(configuration_file(tmp_path, proxy.host, ready=0)) as server:
-        hold = proxy.hold("DELETE .*/containers/", moment=side)
-        taken_back = await server.begin("execute_shell", command="echo done")
-        await hold.until_reached()
+    hold = proxy.hold("DELETE .*/containers/", moment=side)
+    taken_back = await server.begin("execute_shell", command="echo done")
+    await hold.until_reached()
+    await server.cancel(taken_back)
+    assert (await server.shell("echo next"))["stdout"] == "next\n"
+    hold.release()
+    await none_left(engine_client, folder)
+    assert len(server.answers_to(taken_back)) <= 1
+
+
+async def test_calls_taken_back_while_they_wait_for_their_turn_never_run(
+    server: RawClient, engine_client: APIClient, folder: Path
+) -> None:
+    running = [await server.begin("execute_shell", command=SLEEP) for _ in range(MAX_PARALLEL)]
+    await sleeping(engine_client, folder, programs=MAX_PARALLEL)
+    waiting = await server.begin("execute_shell", command="echo never")
+    for taken_back in (waiting, *running):
         await server.cancel(taken_back)
-        assert (await server.shell("echo next"))["stdout"] == "next\n"
-        hold.release()
-        await none_left(engine_client, tmp_path)
-        assert len(server.answers_to(taken_back)) <= 1
-
-
-async def test_a_call_taken_back_while_it_waits_for_its_turn_never_runs(
-    engine_host: str, engine_client: APIClient, tmp_path: Path
-) -> None:
-    configuration = configuration_file(tmp_path, engine_host, server={"max_parallel": 1}, ready=0)
-    async with serving(configuration) as server:
-        first = await server.begin("execute_shell", command=SLEEP)
-        await sleeping(engine_client, tmp_path)
-        waiting = await server.begin("execute_shell", command="echo never")
-        await server.cancel(waiting)
-        await server.cancel(first)
-        assert (await server.shell("echo next"))["stdout"] == "next\n"
-        assert server.answers_to(first) == server.answers_to(waiting) == []
-    assert [run.status for run in await runs(tmp_path)] == ["exited", "cancelled", "cancelled"]
+    assert (await server.shell("echo next"))["stdout"] == "next\n"
+    assert [answer for call in (waiting, *running) for answer in server.answers_to(call)] == []
+    await none_left(engine_client, folder)
+    assert [run.status for run in await runs(folder)][: MAX_PARALLEL + 2] == ["exited"] + ["cancelled"] * (
+        MAX_PARALLEL + 1
+    )
 
 
 async def test_a_ready_sandbox_that_was_on_its_way_to_a_call_taken_back_is_used_by_no_other(
@@ -121,9 +148,9 @@ async def test_a_call_that_the_official_client_gives_up_leaves_nothing(
     mode: Mode, engine_host: str, engine_client: APIClient, tmp_path: Path
 ) -> None:
     command, *arguments = server_command(configuration_file(tmp_path, engine_host, ready=0))
-    server = StdioServerParameters(command=command, args=arguments, env=environment(tmp_path))
+    parameters = StdioServerParameters(command=command, args=arguments, env=environment(tmp_path))
     with anyio.fail_after(2 * ANSWER_SECONDS):
-        async with Client(server, mode=mode) as client:
+        async with Client(parameters, mode=mode) as client:
             async with anyio.create_task_group() as calls:
                 calls.start_soon(client.call_tool, "execute_shell", {"command": SLEEP})
                 await sleeping(engine_client, tmp_path)
@@ -138,11 +165,14 @@ async def test_a_client_that_goes_while_the_engine_does_not_answer_is_not_kept(
     proxy: EngineProxy, engine_client: APIClient, tmp_path: Path
 ) -> None:
     async with serving(configuration_file(tmp_path, proxy.host, ready=0)) as server:
-        hold = proxy.hold(MOMENTS["create"], moment="answer")
+        create, remove = proxy.hold(MOMENTS["create"], moment="answer"), proxy.hold("DELETE .*/containers/")
         await server.begin("execute_shell", command=SLEEP)
-        await hold.until_reached()
+        await create.until_reached()
         server.close_stdin()
         assert await server.ended() == 0
+        await remove.until_reached()
+        create.release()
+        remove.release()
     await none_left(engine_client, tmp_path)
     assert [run.status for run in await runs(tmp_path)] == ["cancelled"]
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 MIB = 1 << 20
 GROWTH = 30 * MIB
 REPLY = 20 << 10
-MANY_SECONDS = 200.0
+MANY_SECONDS = 100.0
 
 
 @pytest.fixture(scope="module")
