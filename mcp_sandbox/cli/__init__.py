@@ -81,7 +81,8 @@ def main() -> None:
         sys.exit(status)
     # At once: a thread that still waits for an engine which does not answer would hold the process.
     logging.shutdown()
-    with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            if stream:  # None where it was closed before we came
+                stream.flush()
     os._exit(status)

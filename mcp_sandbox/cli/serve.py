@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path  # noqa: TC003 - click reads it
 
 import click
@@ -19,6 +20,16 @@ def serve(ctx: click.Context, config_file: Path | None = None, workspace: str | 
 
     Clients start this themselves. To see what they would see, run `mcp-sandbox run -c 'print(1)'`.
     """
+    if sys.stdin is None or sys.stdout is None:
+        raise click.UsageError("stdin and stdout must be open: an MCP client starts this and speaks there")
+    if sys.stderr is None:
+        # Takes number 2, which the next socket would have, and with it what is logged and printed.
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdin.isatty():
+        click.echo(
+            "mcp-sandbox: waiting for an MCP client on stdin; `mcp-sandbox --help` says more.", err=True
+        )
+
     import anyio
 
     from mcp_sandbox.cli.options import current_folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,41 @@ def test_the_command_line_imports_nothing_heavy(statement: str) -> None:
     program = f"{statement}\nimport sys\nprint([name for name in {HEAVY} if name in sys.modules])"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_a_server_that_nobody_can_speak_with_says_so(closed: str, tmp_path: Path) -> None:
+    said = subprocess.run(
+        ["/bin/bash", "-c", f"{COMMAND} serve {closed}"],
+        capture_output=True,
+        text=True,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        timeout=60,
+    )
+    assert said.returncode == 2
+    assert "stdin and stdout must be open" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_a_server_without_stderr_answers_all_the_same(tmp_path: Path) -> None:
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        },
+    }
+    said = subprocess.run(
+        ["/bin/bash", "-c", f"{COMMAND} serve 2>&-"],
+        input=json.dumps(message) + "\n",
+        capture_output=True,
+        text=True,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "DOCKER_HOST": f"unix://{tmp_path}/none.sock"},
+        timeout=60,
+    )
+    assert said.returncode == 0
+    [answer] = said.stdout.splitlines()
+    assert json.loads(answer)["result"]["serverInfo"]["name"] == "mcp-sandbox"
