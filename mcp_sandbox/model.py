@@ -100,6 +100,8 @@ class ExecutionResult(Value):
     """Most memory that the program held at once, in bytes; null where unknown."""
     artifacts: tuple[Artifact, ...] = ()
     """Files that came out."""
+    artifacts_unnamed: int = 0
+    """Files that came out and are not named here, for there are too many; `run://RUN_ID` names all."""
     artifacts_skipped: tuple[SkippedArtifact, ...] = ()
     """Files that did not, each with the reason; the first hundred of them."""
     blocked: tuple[Blocked, ...] = ()

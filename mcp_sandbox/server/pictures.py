@@ -28,7 +28,7 @@ MAX_PICTURES = 4
 MAX_PIXELS = 2000
 """Longest side of a picture that does not break a conversation."""
 MAX_BYTES = 160 << 10
-"""Bytes of one picture: four of them as base64, with the text, stay below Claude Desktop's 1 MB a result."""
+"""Bytes of one picture: four of them as base64, with the text, usually fit into one answer."""
 MAX_SOURCE_BYTES = 32 << 20
 SCALE_SECONDS = 20.0
 
@@ -56,13 +56,15 @@ for name, side, options in (
 """.replace(b"LIMIT", str(MAX_BYTES).encode())
 
 
-async def pictures(result: ExecutionResult, executor: Executor) -> list[ImageContent]:
-    """Return the run's pictures, the likeliest first, each small enough to be shown."""
+async def pictures(result: ExecutionResult, executor: Executor, budget: int) -> list[ImageContent]:
+    """Return the run's pictures, the likeliest first, each small enough to be shown, all within so many bytes."""
     shown: list[ImageContent] = []
     candidates = [artifact for artifact in result.artifacts if artifact.mime_type in SHOWN]
     for artifact in sorted(candidates, key=_importance)[:MAX_PICTURES]:
         picture = await picture_of(result.run_id, artifact.path, artifact.mime_type, executor)
-        shown += [picture] if picture else []
+        if picture and len(picture.data) <= budget:
+            budget -= len(picture.data)
+            shown.append(picture)
     return shown
 
 

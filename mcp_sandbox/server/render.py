@@ -9,7 +9,18 @@ if TYPE_CHECKING:
 
 
 MAX_FILES = 50
-"""Files that the text names; the structured form names all."""
+"""Files that an answer names: five hundred would take a model more room than all else in it."""
+
+
+def abridged(result: ExecutionResult) -> ExecutionResult:
+    """Return a result that names no more files than an answer should."""
+    return result.model_copy(
+        update={
+            "artifacts": result.artifacts[:MAX_FILES],
+            "artifacts_unnamed": max(0, len(result.artifacts) - MAX_FILES),
+            "artifacts_skipped": result.artifacts_skipped[:MAX_FILES],
+        }
+    )
 
 
 def as_text(result: ExecutionResult) -> str:
@@ -21,14 +32,12 @@ def as_text(result: ExecutionResult) -> str:
         if text:
             parts.append(f"--- {name}\n{text.rstrip()}")
     if result.artifacts:
-        files = [
-            f"{file.path} ({file.mime_type}, {file.size:,} bytes)" for file in result.artifacts[:MAX_FILES]
-        ]
-        if len(result.artifacts) > MAX_FILES:
-            files.append(f"and {len(result.artifacts) - MAX_FILES} more")
+        files = [f"{file.path} ({file.mime_type}, {file.size:,} bytes)" for file in result.artifacts]
+        if result.artifacts_unnamed:
+            files.append(f"and {result.artifacts_unnamed} more, which run://{result.run_id} names")
         parts.append("--- files, to be had with read_artifact\n" + "\n".join(files))
     if result.artifacts_skipped:
-        skipped = [f"{file.path}: {file.reason}" for file in result.artifacts_skipped[:MAX_FILES]]
+        skipped = [f"{file.path}: {file.reason}" for file in result.artifacts_skipped]
         parts.append("--- files that stayed behind\n" + "\n".join(skipped))
     return "\n".join(parts)
 

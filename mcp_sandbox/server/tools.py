@@ -27,7 +27,7 @@ from mcp_sandbox.server.reading import (
     read_slice,
     slice_as_text,
 )
-from mcp_sandbox.server.render import as_text
+from mcp_sandbox.server.render import abridged, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 5.0
 """Time between two signs of life to the client."""
 MAX_LINKS = 20
-"""Resource links in one answer; the structured form names every artifact."""
+"""Resource links in one answer."""
+ANSWER_BYTES = 900_000
+"""Bytes of one answer: Claude Desktop takes 1 MB, and quoting adds to what is counted here."""
 CANCEL_SECONDS = 10.0
 """Longest wait for a cancelled run to end."""
 
@@ -350,8 +352,9 @@ async def wait_with_progress(flight: Flight, seconds: float, context: Context[An
 
 async def answer(result: ExecutionResult, executor: Executor) -> CallToolResult:
     """Return a result in both forms: half of the clients show their model one of them, half the other."""
-    content: list[Any] = [TextContent(type="text", text=as_text(result)), *await pictures(result, executor)]
-    content += [
+    shown = abridged(result)
+    text, structured = as_text(shown), shown.model_dump(mode="json")
+    links = [
         ResourceLink(
             type="resource_link",
             uri=artifact.uri,
@@ -359,9 +362,15 @@ async def answer(result: ExecutionResult, executor: Executor) -> CallToolResult:
             mime_type=artifact.mime_type,
             size=artifact.size,
         )
-        for artifact in result.artifacts[:MAX_LINKS]
+        for artifact in shown.artifacts[:MAX_LINKS]
     ]
-    return CallToolResult(content=content, structured_content=result.model_dump(mode="json"), is_error=False)
+    taken = sum(len(str(part).encode()) for part in (text, structured, *links))
+    seen = await pictures(result, executor, ANSWER_BYTES - taken)
+    return CallToolResult(
+        content=[TextContent(type="text", text=text), *seen, *links],
+        structured_content=structured,
+        is_error=False,
+    )
 
 
 def failure(error: SandboxError) -> CallToolResult:
