@@ -9,9 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio.to_thread
+
 from mcp_sandbox.audit.store import AuditStore, Recorder, Unrecorded
 from mcp_sandbox.engines.docker.connection import connect
 from mcp_sandbox.engines.docker.engine import DockerEngine
+from mcp_sandbox.engines.docker.images import image_id
 from mcp_sandbox.engines.pool import PooledEngine
 from mcp_sandbox.errors import AuditError, SandboxError
 from mcp_sandbox.executor import Executor
@@ -70,6 +73,24 @@ async def running(
             await record.aclose()
         except AuditError as error:
             _log.warning("%s", error)
+
+
+async def image_now(configuration: Configuration, environ: Mapping[str, str], name: str) -> str:
+    """Return the id of the image that a name stands for on the engine; empty where it stands for none.
+
+    Raises:
+        EngineError: The engine failed.
+    """
+
+    def look() -> str:
+        connection = connect(configuration.engine.host, environ)
+        try:
+            with connection.client() as client:
+                return image_id(client, name)
+        finally:
+            connection.close()
+
+    return await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
 
 
 async def _first_look(folders: Folders) -> None:

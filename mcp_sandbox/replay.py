@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import ValidationError
 
-from mcp_sandbox.app import running
+from mcp_sandbox.app import image_now, running
+from mcp_sandbox.audit.archive import read_archive
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.profiles import looser
 from mcp_sandbox.config.settings import PolicySettings, written
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_DIFF_LINES = 60
 _NOT_OF_THE_PROGRAM = {"workspace", "path", "mounts", "egress", "profile", "image", "runtime", "user"}
+_IMAGE_ID = re.compile("sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,34 @@ async def recorded(store: AuditStore, prefix: str) -> Recorded:
     )
 
 
+def recorded_elsewhere(file: BinaryIO) -> Recorded:
+    """Read a run from the tar file that `runs export` writes; all of it is checked, and none of it trusted.
+
+    Raises:
+        RequestRefused: It is no such file, it was altered or cut short, or the run never ran.
+    """
+    archived = read_archive(file)
+    if archived.result is None:
+        raise RequestRefused(
+            "the exported run has no result: it was refused, failed, or had not ended.",
+            next_step="Export another.",
+        )
+    contents = archived.contents
+    return Recorded(
+        run=archived.run,
+        result=archived.result,
+        stdout=contents.get("stdout", b""),
+        stderr=contents.get("stderr", b""),
+        stdin=contents.get("stdin", b""),
+        files=tuple(
+            (role.removeprefix("file:"), contents[role])
+            for role in sorted(contents)
+            if role.startswith("file:")
+        ),
+        manifest=contents.get("manifest"),
+    )
+
+
 def policy_now(original: Recorded, configuration: Configuration) -> tuple[Policy, list[str]]:
     """Return the policy for a replay, and what of it differs from then: never looser than the configuration's.
 
@@ -119,9 +150,61 @@ def policy_now(original: Recorded, configuration: Configuration) -> tuple[Policy
         values[key] = getattr(now, key)
         if getattr(then, key) != values[key]:
             differences.append(f"{key}: {getattr(then, key)!s} then, {values[key]!s} now")
+    differences += [
+        f"the secret {name}: given then, not in the workspace's configuration now"
+        for name in then.secrets
+        if name not in now.secrets
+    ]
+    values["secrets"] = tuple(name for name in then.secrets if name in now.secrets)
     values |= {"workspace": now.workspace, "profile": now.profile}
-    values["image"] = original.facts.get("image") or then.image
-    return Policy(**values), differences
+    values["image"] = _image(original)
+    try:
+        return Policy(**values), differences
+    except ValidationError as error:
+        said = "; ".join(
+            str(problem["msg"]) for problem in error.errors(include_url=False, include_input=False)
+        )
+        raise RequestRefused(
+            f"the limits of then and those of now cannot hold together: {said}.",
+            next_step="Raise those of now in the configuration.",
+        ) from None
+
+
+def _image(original: Recorded) -> str:
+    """Return the id of the image that it ran in: a name may stand for another one by now, here or elsewhere."""
+    image = str(original.facts.get("image", ""))
+    if not _IMAGE_ID.fullmatch(image):
+        raise RequestRefused("the record does not tell which image it ran in.", next_step="Run it anew.")
+    return image
+
+
+async def image_changes(original: Recorded, policy: Policy, configuration: Configuration) -> list[str]:
+    """Return in words what has become of the image.
+
+    Raises:
+        EngineError: The engine failed.
+    """
+    name = configuration.policy.image
+    if not await image_now(configuration, os.environ, policy.image):
+        return [f"the image {policy.image} is gone from the engine"]
+    now = await image_now(configuration, os.environ, name)
+    if now == policy.image:
+        return []
+    return [f"image: {policy.image} then; {name}, as configured, is {now or 'not there'} now"]
+
+
+def taken_out(original: Recorded) -> list[str]:
+    """Return in words which secrets stood in what went in, and so are not in what can be replayed."""
+    given = [original.run.code.encode("utf-8", "surrogatepass"), original.stdin, *map(_whole, original.files)]
+    return [
+        f"the secret {name}: its value stood in the program, stdin or files, and is not on the record"
+        for name in original.run.opening["data"].get("environment", ())
+        if any(f"[secret {name}]".encode() in data for data in given)
+    ]
+
+
+def _whole(file: tuple[str, bytes]) -> bytes:
+    return file[0].encode("utf-8", "surrogatepass") + b"\0" + file[1]
 
 
 def workspace_changes(original: Recorded, policy: Policy) -> list[str]:

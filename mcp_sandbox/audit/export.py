@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 import tarfile
 from typing import IO, TYPE_CHECKING, Any
 
-from mcp_sandbox.audit.record import read_body
+from mcp_sandbox.audit.record import read_body, sha256
 from mcp_sandbox.audit.run_id import first_at, range_of
 
 if TYPE_CHECKING:
@@ -68,8 +67,8 @@ def archive(reader: Reader, prefix: str, target: IO[bytes]) -> str:
             files[f"{name}.json"] = reader.record(run.server, seq).encode("ascii")
     files["policy.json"] = _json(run.policy)
     for role in sorted(run.contents):
-        files[_file_name(role, run.summary.language)] = reader.content(number, role) or b""
-    files["SHA256SUMS"] = "".join(_sum_line(name, data) for name, data in files.items()).encode()
+        files[file_name(role, run.summary.language)] = reader.content(number, role) or b""
+    files["SHA256SUMS"] = "".join(sum_line(name, sha256(data)) for name, data in files.items()).encode()
     with tarfile.open(fileobj=target, mode="w|") as tar:
         for name, data in files.items():
             member = tarfile.TarInfo(f"{run_id}/{name}")
@@ -82,7 +81,7 @@ def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode("ascii")
 
 
-def _file_name(role: str, language: str) -> str:
+def file_name(role: str, language: str) -> str:
     """Return where in the archive a content goes: never outside it, whatever the record says."""
     if role == "code":
         return "code" + _SUFFIXES.get(language, "")
@@ -91,10 +90,11 @@ def _file_name(role: str, language: str) -> str:
     return "/".join(part for part in parts if part not in {"", ".", ".."}) or "content"
 
 
-def _sum_line(name: str, data: bytes) -> str:
+def sum_line(name: str, sha256: str) -> str:
+    """Return a line of SHA256SUMS."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
     mark = "\\" if escaped != name else ""
-    return f"{mark}{hashlib.sha256(data).hexdigest()}  {escaped}\n"
+    return f"{mark}{sha256}  {escaped}\n"
 
 
 def _contents(reader: Reader, data: dict[str, Any], number: int) -> Iterator[tuple[str, object]]:

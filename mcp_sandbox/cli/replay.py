@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from mcp_sandbox.cli.options import config_option, current_folder
+from mcp_sandbox.cli.options import config_option, current_folder, workspace_option
 
 if TYPE_CHECKING:
     from mcp_sandbox.audit.store import AuditStore
@@ -20,19 +20,37 @@ DIFFERENT = 1
 
 @click.command()
 @config_option
+@workspace_option
 @click.option("--force", is_flag=True, help="Run it though the workspace or the policy is not what it was.")
-@click.argument("run_id", metavar="ID|last")
+@click.option(
+    "--from-export",
+    "export",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="A run from another machine, instead of ID: a tar file as `export` writes it.",
+)
+@click.argument("run_id", metavar="[ID|last]", required=False)
 @click.pass_context
-def replay(ctx: click.Context, config_file: Path | None, force: bool, run_id: str) -> None:
+def replay(
+    ctx: click.Context,
+    config_file: Path | None,
+    workspace: str | None,
+    force: bool,
+    export: BinaryIO | None,
+    run_id: str | None,
+) -> None:
     """Run a recorded program again and compare.
 
-    The same image, code, files, stdin and limits, in a fresh sandbox. What differs beforehand is said; then it runs
-    only with --force. The exit status is 0 where all is the same, 1 where something differs, 125 where it could not
-    be run.
+    The same image, code, files, stdin and limits, in a fresh sandbox, and never with more than the configuration
+    allows now. What differs beforehand is said; then it runs only with --force. The exit status is 0 where all is the
+    same, 1 where something differs, 125 where it could not be run. The workspace is the one of then, unless
+    --workspace says another.
     """
     import anyio
 
-    comparison = anyio.run(_replay, config_file, run_id, force)
+    if (export is None) == (run_id is None):
+        raise click.UsageError("give one run: ID, or --from-export FILE")
+    comparison = anyio.run(_replay, config_file, workspace, run_id or "", export, force)
     _tell(comparison)
     ctx.exit(0 if comparison.same else DIFFERENT)
 
@@ -51,16 +69,34 @@ def diff(ctx: click.Context, config_file: Path | None, one: str, other: str) -> 
     ctx.exit(0 if comparison.same else DIFFERENT)
 
 
-async def _replay(config_file: Path | None, run_id: str, force: bool) -> Comparison:
+async def _replay(
+    config_file: Path | None, workspace: str | None, run_id: str, export: BinaryIO | None, force: bool
+) -> Comparison:
     from mcp_sandbox.audit.store import AuditStore
     from mcp_sandbox.cli.runs import visible
+    from mcp_sandbox.config.settings import NO_FOLDER
     from mcp_sandbox.errors import RequestRefused
-    from mcp_sandbox.replay import policy_now, recorded, replay, workspace_changes
+    from mcp_sandbox.replay import (
+        image_changes,
+        policy_now,
+        recorded,
+        recorded_elsewhere,
+        replay,
+        taken_out,
+        workspace_changes,
+    )
 
-    store = AuditStore(Path(_configuration(config_file, None).audit.path))
-    original = await recorded(store, await _resolve(store, run_id))
-    configuration = _configuration(config_file, original.run.policy.get("path"))
+    if export is not None:
+        original = recorded_elsewhere(export)
+    else:
+        store = AuditStore(Path(_configuration(config_file, NO_FOLDER).audit.path))
+        original = await recorded(store, await _resolve(store, run_id))
+    # A folder, by its path; what has none, by its name.
+    then = original.run.policy.get("path") or original.run.summary.workspace
+    configuration = _configuration(config_file, workspace or then)
     policy, differences = policy_now(original, configuration)
+    differences += await image_changes(original, policy, configuration)
+    differences += taken_out(original)
     differences += workspace_changes(original, policy)
     for difference in differences:
         click.echo(f"not as then: {visible(difference)}", err=True)

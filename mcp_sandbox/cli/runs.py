@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from mcp_sandbox.cli import FAILED
 from mcp_sandbox.cli.options import config_option, current_folder
 from mcp_sandbox.cli.replay import diff, replay
 
@@ -164,6 +165,43 @@ def output(config_file: Path | None, run_id: str, stderr: bool) -> None:
         click.echo(visible(written.decode("utf-8", "backslashreplace"), lines=True), nl=False)
     else:
         sys.stdout.buffer.write(written)
+
+
+@runs.command()
+@config_option
+@run_argument
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Copy them to this folder; nothing there is replaced.",
+)
+@json_option
+def artifacts(config_file: Path | None, run_id: str, out: Path | None, as_json: bool) -> None:
+    """List the files that came out of a run, and those that did not; or copy them out."""
+    import anyio
+
+    from mcp_sandbox.audit.store import AuditStore
+    from mcp_sandbox.cli.out import copy_out
+
+    store = AuditStore(_record(config_file).path)
+    result = anyio.run(store.result, run_id)
+    made, kept_back = (result.artifacts, result.artifacts_skipped) if result else ((), ())
+    if as_json:
+        _print_json({"artifacts": [file.model_dump() for file in made],
+                     "artifacts_skipped": [file.model_dump() for file in kept_back]})  # fmt: skip
+    elif made:
+        headings = ("path", ">bytes", "type", "sha256")
+        rows = [(file.path, f"{file.size:,}", file.mime_type, file.sha256) for file in made]
+        _console().print(_table(headings, rows, whole=4))
+    for file in () if as_json else kept_back:
+        click.echo(visible(f"not kept: {file.path}: {file.reason}"), err=True)
+    if out is not None and result:
+        problems = anyio.run(copy_out, result, store, out)
+        for problem in problems:
+            click.echo(visible(f"mcp-sandbox: not copied: {problem}"), err=True)
+        if problems:
+            raise SystemExit(FAILED)
 
 
 @runs.command()

@@ -98,6 +98,18 @@ def content_hash() -> str:
     return digest.hexdigest()
 
 
+def image_id(client: APIClient, name: str) -> str:
+    """Return the id of the image that a name stands for on the engine now; empty where it stands for none.
+
+    Raises:
+        EngineError: The engine failed.
+    """
+    try:
+        return str(client.inspect_image(name)["Id"])
+    except ImageNotFound:
+        return ""
+
+
 def list_images(client: APIClient) -> list[Image]:
     """Return our images on the engine, by name.
 
