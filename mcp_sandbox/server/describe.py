@@ -29,6 +29,7 @@ def describe(language: Language, policy: Policy) -> str:
         "Every call starts from nothing: no variable, file or process of an earlier call is left. "
         "Print only what you need.",
         _files(policy),
+        *_files_out(policy),
         _network(policy),
         *_secrets(policy),
         _installed(policy),
@@ -67,7 +68,16 @@ def _files(policy: Policy) -> str:
             if policy.path
             else f"the person's files are in {folders}."
         )
+    if policy.path or policy.mounts:
+        said += " Files that may hold credentials, such as .env, are hidden."
     return said
+
+
+def _files_out(policy: Policy) -> Sequence[str]:
+    if not policy.artifact_count:
+        return ()
+    figures = ", and figures that are shown or left open" if _is_standard(policy) else ""
+    return (f"Files that a program leaves in /scratch come back{figures}; pictures among them are shown.",)
 
 
 def _network(policy: Policy) -> str:
@@ -96,8 +106,12 @@ def _some(names: Sequence[str]) -> str:
     return named
 
 
+def _is_standard(policy: Policy) -> bool:
+    return policy.image.startswith("mcp-sandbox/standard")
+
+
 def _installed(policy: Policy) -> str:
-    if policy.image.startswith("mcp-sandbox/standard"):
+    if _is_standard(policy):
         return (
             "Installed: numpy, pandas, matplotlib, scipy, scikit-learn, pillow, openpyxl, requests and more; "
             "bash, coreutils, git, jq, ripgrep, sqlite3. Nothing can be installed during a call."
