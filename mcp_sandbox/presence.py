@@ -8,12 +8,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.audit import lease
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+FORGOTTEN_AFTER_SECONDS = 3600.0
+"""How long a dead server's sign is kept: an engine may still be making what that server asked for as it died."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,13 +52,23 @@ class Presence:
             return False
 
     def forget_the_dead(self) -> None:
-        """Remove the signs of servers that are dead, once nothing of theirs is left."""
+        """Remove the signs of servers that have been dead for long: without a sign, nothing of theirs is removed."""
         for path in self._folder.glob("*"):
             if self.is_dead(path.name):
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    _forget(path)
 
     def leave(self) -> None:
         """Let go; the sign stays, in case something of ours could not be removed."""
         if self._lease:
             with contextlib.suppress(OSError):
                 self._lease.release()
+
+
+def _forget(path: Path) -> None:
+    """Mark a dead server's sign the first time, and remove it when the mark is old."""
+    status = path.stat()
+    if not status.st_size:
+        path.write_text("dead\n", encoding="ascii")
+    elif time.time() - status.st_mtime > FORGOTTEN_AFTER_SECONDS:
+        path.unlink(missing_ok=True)
