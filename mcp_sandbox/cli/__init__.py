@@ -19,6 +19,7 @@ COMMANDS = {
     "run": ("mcp_sandbox.cli.run:run", "Run one program in a sandbox and show what it prints."),
     "runs": ("mcp_sandbox.cli.runs:runs", "Look at the record of what ran."),
     "config": ("mcp_sandbox.cli.config:config", "Show, check and trust configuration."),
+    "doctor": ("mcp_sandbox.cli.doctor:doctor", "Check this machine, and prove the promises on its engine."),
     "image": ("mcp_sandbox.cli.image:image", "Build and list the images that programs run in."),
 }
 """Command to the place of its implementation and its one-line help: `--help` imports none of them."""
