@@ -87,7 +87,8 @@ async def _prove(console: Console, configuration: Configuration) -> list[Verdict
     attacks = chosen(runtime)
     async with trial(configuration, os.environ) as executor:
         with _progress(len(attacks), quiet=console.quiet) as progress:
-            verdicts = await prove(executor, attacks, runtime, progress)
+            variables = surveyed.image.variables if surveyed.image else ()
+            verdicts = await prove(executor, attacks, runtime, variables=variables, progress=progress)
     _print_verdicts(console, verdicts)
     return verdicts
 

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field
 
 from mcp_sandbox.config.settings import GVISOR
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Language, Status, Value
+from mcp_sandbox.plan import spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -99,17 +100,17 @@ class Attack(Value):
         """Return the ways in which it may end."""
         return self.gvisor if self.gvisor and runtime == GVISOR else self.expect
 
-    def request(self, policy: Policy) -> ExecutionRequest:
-        """Return the call that makes this attack under this policy."""
+    def request(self, policy: Policy, variables: Iterable[str] = ()) -> ExecutionRequest:
+        """Return the call that makes this attack under this policy; `variables` are the image's own."""
         return ExecutionRequest(
             language=self.language,
-            code=prelude(policy, self.given) + self.code,
+            code=prelude(policy, self.given, variables) + self.code,
             timeout_seconds=min(self.timeout, policy.max_timeout_seconds),
         )
 
 
-def prelude(policy: Policy, given: Mapping[str, object]) -> str:
-    """Return the line that tells a program the limits that it attacks: both Python and a shell read it."""
+def prelude(policy: Policy, given: Mapping[str, object], variables: Iterable[str] = ()) -> str:
+    """Return the line that tells a program what it attacks, limits above all: both Python and a shell read it."""
     known: dict[str, object] = {
         "memory": policy.memory,
         "pids": policy.pids_limit,
@@ -119,6 +120,7 @@ def prelude(policy: Policy, given: Mapping[str, object]) -> str:
         "tmp": policy.tmp_size,
         "shm": policy.shm_size,
         "cpus": policy.cpus,
+        "variables": " ".join([*variables, *(name for name, _ in spec(policy).environment)]),
         **given,
     }
     return "; ".join(f"{name}={value!r}" for name, value in known.items()) + "\n"

@@ -37,17 +37,22 @@ def chosen(runtime: str) -> tuple[Attack, ...]:
 
 
 async def prove(
-    executor: Executor, attacks: tuple[Attack, ...], runtime: str, progress: Callable[[], None]
+    executor: Executor,
+    attacks: tuple[Attack, ...],
+    runtime: str,
+    *,
+    variables: tuple[str, ...] = (),
+    progress: Callable[[], None] = lambda: None,
 ) -> list[Verdict]:
     """Make every attack and return the verdicts, in the order of the attacks.
 
     Each has a sandbox of its own and several run at once, so each is also a neighbour to others; those that look
-    for traces come when the rest is over.
+    for traces come when the rest is over. `variables` are those that the image sets.
     """
     verdicts: dict[str, Verdict] = {}
 
     async def make(attack: Attack) -> None:
-        verdicts[attack.id] = await _make(executor, attack, runtime)
+        verdicts[attack.id] = await _make(executor, attack, runtime, variables)
         progress()
 
     for last in (False, True):
@@ -58,9 +63,9 @@ async def prove(
     return [verdicts[attack.id] for attack in attacks]
 
 
-async def _make(executor: Executor, attack: Attack, runtime: str) -> Verdict:
+async def _make(executor: Executor, attack: Attack, runtime: str, variables: tuple[str, ...]) -> Verdict:
     try:
-        result = await executor.execute(attack.request(executor.policy))
+        result = await executor.execute(attack.request(executor.policy, variables))
     except SandboxError as error:
         happened, held, note = f"could not be tried: {error.message}", False, ""
     else:

@@ -1,4 +1,7 @@
-"""An executor under the real policy on the real engine, whose runs are not the user's: they stay off the record."""
+"""An executor under the real policy on the real engine, whose runs are not the user's.
+
+They stay off the record, and get none of the workspace's secrets.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ async def trial(configuration: Configuration, environ: Mapping[str, str]) -> Asy
             update={
                 "audit": AuditSettings(path=folder),
                 "server": ServerSettings(max_parallel=at_once, max_queued=256),
+                "policy": configuration.policy.model_copy(update={"secrets": ()}),
+                "secrets": {},
             }
         )
         async with running(own, environ, origin="cli") as executor:

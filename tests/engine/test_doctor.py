@@ -219,7 +219,7 @@ async def test_a_protection_that_is_taken_away_turns_exactly_its_rows_red(
         update={"engine": configuration.engine.model_copy(update={"host": proxy.host})}
     )
     async with trial(configuration, os.environ) as executor:
-        verdicts = await prove(executor, chosen("runc"), "runc", lambda: None)
+        verdicts = await prove(executor, chosen("runc"), "runc")
     red = {verdict.attack for verdict in verdicts if not verdict.held}
     # What the host's network would show of it, and whether its kernel lets users make namespaces, is the host's.
     of_the_host = {"internet_by_address_nw04", "names_nw02", "looks_for_traces_es23", "user_namespace_es04"}

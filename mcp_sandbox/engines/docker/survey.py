@@ -28,6 +28,8 @@ class ImageFacts:
     created: datetime
     current: bool | None
     """Whether this version would build the same; None where it is no image of ours."""
+    variables: tuple[str, ...] = ()
+    """Names of the environment variables that it sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,13 @@ def _image(client: APIClient, name: str) -> ImageFacts | None:
     except ImageNotFound:
         return None
     ours = {image.id: image.current for image in list_images(client)}
-    return ImageFacts(id=found["Id"], created=_time(found.get("Created", "")), current=ours.get(found["Id"]))
+    environment = (found.get("Config") or {}).get("Env") or ()
+    return ImageFacts(
+        id=found["Id"],
+        created=_time(found.get("Created", "")),
+        current=ours.get(found["Id"]),
+        variables=tuple(pair.partition("=")[0] for pair in environment),
+    )
 
 
 def _time(text: str) -> datetime:
