@@ -486,4 +486,5 @@ async def test_a_hundred_thousand_files_cost_a_call_no_second(
                 taken.append(time.monotonic() - began)
         return min(taken)
 
-    assert await best(full) < 2 * await best(empty)
+    # A call with an empty folder takes a quarter of a second here, most of it the start of the sandbox.
+    assert await best(full) < 4 * await best(empty)
