@@ -265,6 +265,28 @@ async def test_what_holds_credentials_is_hidden_and_the_rest_is_not(
     assert all((folder / name).read_text() == SECRET for name in names)
 
 
+async def test_a_name_however_odd_is_hidden(configure: Configure, folder: Path, runtime: str) -> None:
+    for name in (
+        ".env\nx",
+        ".env:ro",
+        ".env,z",
+        '.env "q"',
+        ".env é 🙂",
+        ".env\\b",
+        ".env ",
+        ".env;$(id)",
+        "-.pem",
+    ):
+        (folder / name).write_text(SECRET)
+    (folder / " sub:dir,").mkdir()
+    (folder / " sub:dir,/.env").write_text(SECRET)
+    result = await run_once(
+        configure(path=str(folder), runtime=runtime),
+        shell("find /workspace -type f | wc -l; find /workspace -type f -exec cat {} +"),
+    )
+    assert result.stdout == "11\n", result  # one of them on two lines
+
+
 @pytest.mark.parametrize("transfer", TRANSFERS)
 async def test_no_other_name_of_a_hidden_file_shows_it(
     configure: Configure, folder: Path, transfer: str
