@@ -307,7 +307,6 @@ class Agent:
             output.head_left = int(fields[b"head"])
             output.tail_size = int(fields[b"tail"])
         self.reap()
-        remove_folder(WARM)
         self.given = {path: identity(os.lstat(path)) for path in self.given}
         if fields[b"language"] == b"python":
             self.release(code, fields[b"seekable"] == b"1", environment)
@@ -341,7 +340,8 @@ class Agent:
             write_all(file, code)
         except OSError as error:
             self.fail(error, file=0)
-        anew = seekable or environment is not None or self.wait_status is not None
+        # A Python that still imports would go on doing so in the program's time, and in its sight.
+        anew = seekable or environment is not None or self.wait_status is not None or os.path.exists(WARM)
         if anew:
             # Python seeks in a source that declares another encoding than UTF-8, which a FIFO refuses; and a
             # process that waits cannot be given variables. Before the rename, or it could run the file, too.
@@ -364,6 +364,7 @@ class Agent:
             os.kill(self.program, signal.SIGKILL)
             os.waitpid(self.program, 0)
         self.wait_status = None
+        remove_folder(WARM)
 
     def reap(self):
         """Collect who has died; False when no process is left but us."""
@@ -645,7 +646,8 @@ def warm_environment():
     """Return the environment of a waiting Python that imports modules while it waits, as our arguments name them.
 
     `site` imports a module of this name at start-up, wherever PYTHONPATH has it, before the program is opened. It
-    takes itself off the path and out of the environment again; the program finds its modules imported, no more.
+    takes itself off the path, out of the environment and, when all is imported, off the disk again; the program
+    finds its modules imported, no more.
     """
     modules = [name for name in sys.argv[1:] if name != EGRESS]
     if not modules:
@@ -674,6 +676,10 @@ os.dup2(streams[0], 1)
 os.dup2(streams[1], 2)
 for fd in (silent, *streams):
     os.close(fd)
+for folder, _, names in os.walk(os.path.dirname(__file__), topdown=False):
+    for name in names:
+        os.unlink(os.path.join(folder, name))
+    os.rmdir(folder)
 original = sys.modules.pop(__name__)
 try:
     importlib.import_module(__name__)  # the image's own, which ours stood before

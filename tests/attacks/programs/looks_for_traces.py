@@ -5,8 +5,7 @@ import sys
 found = []
 for folder in ("/tmp", "/dev/shm", "/dev/mqueue", "/var/tmp", "/run/lock"):
     try:
-        # .warm is the agent's own: it stays where a call comes before the modules in it are imported.
-        found += [folder + "/" + name for name in os.listdir(folder) if name != ".warm"]
+        found += [folder + "/" + name for name in os.listdir(folder)]
     except OSError:
         pass
 found += ["/scratch/" + name for name in os.listdir("/scratch") if name != "main.py"]
