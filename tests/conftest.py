@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,8 @@ def engine_host() -> str:
     """Address of the engine under test; without one, engine tests fail where an engine was promised."""
     host = os.environ.get("DOCKER_HOST") or f"unix://{REPOSITORY}/.engine/docker.sock"
     try:
-        docker.APIClient(host, timeout=10).ping()
+        with closing(docker.APIClient(host, timeout=10)) as client:
+            client.ping()
     except docker.errors.DockerException as error:
         if os.environ.get("MCP_SANDBOX_TEST_ENGINE") == "required":
             pytest.fail(f"an engine was promised and none answers at {host}: {error}")
