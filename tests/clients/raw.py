@@ -128,10 +128,10 @@ class RawClient:
             await anyio.wait_writable(self._to_server)
             view = view[os.write(self._to_server, view) :]
 
-    async def post(self, method: str, params: object = None, **more: object) -> int:
+    async def post(self, method: str, params: object = None) -> int:
         """Send a request and return its id."""
         request_id = next(self._ids)
-        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}, **more}
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
         await self.send(json.dumps(message).encode() + b"\n")
         return request_id
 
@@ -254,7 +254,7 @@ def _wires(kind: Wires) -> tuple[int, int, int, int]:
 
 @asynccontextmanager
 async def serving(
-    configuration: Path, *, wires: Wires = "pipes", command: Sequence[str] = (), user: int | None = None
+    configuration: Path, *, wires: Wires = "pipes", command: Sequence[str] = ()
 ) -> AsyncIterator[RawClient]:
     """Start a server and greet it; in the end it must go by itself, and must have said nothing but protocol."""
     folder = configuration.parent
@@ -268,9 +268,6 @@ async def serving(
             stderr=errors,
             env=environment(folder),
             cwd="/",
-            user=user,
-            group=user,
-            extra_groups=[] if user is not None else None,
         )
     os.close(server_in)
     os.close(server_out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import signal
 import threading
@@ -47,8 +48,8 @@ class DockerEngine:
     """Launches each sandbox as one container on a Docker engine.
 
     The SDK blocks, so its calls run in threads that a cancelled caller abandons; every step is keyed by the
-    container's name, which is known beforehand, so that an abandoned thread cleans up after itself. Removals
-    have threads of their own: waiting starts must never keep a container alive.
+    container's name, which is known beforehand, so that what an abandoned thread still makes can be removed.
+    Removals have threads of their own: waiting starts must never keep a container alive.
     """
 
     def __init__(self, connection: Connection, labels: Mapping[str, str]) -> None:
@@ -56,6 +57,7 @@ class DockerEngine:
         self._labels = labels
         self._starting = anyio.CapacityLimiter(_STARTS_AT_ONCE)
         self._removing = anyio.CapacityLimiter(_REMOVALS_AT_ONCE)
+        self._waiting = anyio.CapacityLimiter(math.inf)
         self._background = anyio.create_task_group()
         self._owed: list[_Launch] = []
         """Whose containers could not be removed: the engine was gone, and may be back at the next launch."""
@@ -116,8 +118,14 @@ class DockerEngine:
         )
 
     async def _remove(self, launch: _Launch) -> None:
+        begun = launch.begun.is_set()
         try:
             await anyio.to_thread.run_sync(launch.remove, abandon_on_cancel=True, limiter=self._removing)
+            if not begun:  # then the engine may only now have made what was removed
+                await anyio.to_thread.run_sync(
+                    launch.begun.wait, abandon_on_cancel=True, limiter=self._waiting
+                )
+                await anyio.to_thread.run_sync(launch.remove, abandon_on_cancel=True, limiter=self._removing)
         except EngineError as error:
             self._owed.append(launch)
             _log.warning("container %s could not be removed yet: %s", launch.name, error)
@@ -169,6 +177,8 @@ class _Launch:
         self._lock = threading.Lock()
         self.asked_for = False
         """Whether the engine may have a container of this name."""
+        self.begun = threading.Event()
+        """Set when `begin` is over, whatever came of it."""
         self.facts: dict[str, str] = {}
         self._gone = False
         self._stream: AttachStream | None = None
@@ -186,9 +196,7 @@ class _Launch:
                 client.start(self.name)
                 return stream
         finally:
-            # Where the caller has left, its removal may have come before our creation.
-            if self._gone and self.asked_for:
-                self.remove()
+            self.begun.set()
 
     def _create(self, client: APIClient) -> None:
         try:
@@ -197,7 +205,10 @@ class _Launch:
                 self._spec, image_id=image.id, image_volumes=image.volumes, labels=self._labels
             )
             self.facts["image"] = image.id
-            self.asked_for = True
+            with self._lock:
+                if self._gone:
+                    raise EngineError("the caller has left.")
+                self.asked_for = True
             created = client.create_container_from_config(config, self.name)
         except docker.errors.ImageNotFound:
             self._connection.forget_image(self._spec.image)
