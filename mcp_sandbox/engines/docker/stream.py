@@ -44,6 +44,7 @@ class AttachStream:
         self._buffer = bytearray()
         self._frame_left = 0
         self._frame_stream = 0
+        self._ended = False
         self.diagnostics = bytearray()
 
     async def send(self, data: bytes) -> None:
@@ -52,6 +53,8 @@ class AttachStream:
         Raises:
             anyio.BrokenResourceError: The container is gone.
         """
+        if self._ended:  # the engine may hold its end open a while, and read no more
+            raise anyio.BrokenResourceError
         view = memoryview(data)
         try:
             while view:
@@ -72,8 +75,10 @@ class AttachStream:
             try:
                 data = await self._when_ready(anyio.wait_readable, partial(self._socket.recv, _READ_BYTES))
             except OSError:
+                self._ended = True
                 raise anyio.EndOfStream from None
             if not data:
+                self._ended = True
                 raise anyio.EndOfStream
             self._buffer += data
 
