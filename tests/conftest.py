@@ -48,7 +48,9 @@ def engine_host() -> str:
     except docker.errors.DockerException as error:
         if os.environ.get("MCP_SANDBOX_TEST_ENGINE") == "required":
             pytest.fail(f"an engine was promised and none answers at {host}: {error}")
-        pytest.skip(f"no engine answers at {host}: ./scripts/engine up starts one")
+        pytest.skip(
+            f"no container engine answers at {host}: ./scripts/engine up starts one, ./scripts/test too"
+        )
     return host
 
 

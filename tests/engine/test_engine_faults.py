@@ -285,7 +285,7 @@ async def test_an_engine_killed_in_the_middle_of_a_run_is_found_again_when_it_is
 ) -> None:
     """The real thing: an engine of this test's own, with SIGKILL."""
     if os.geteuid() != 0:
-        pytest.skip("only root starts an engine")
+        pytest.skip("starting, and killing, a Docker engine of its own takes root: `sudo ./scripts/test`")
     script = tmp_path / "scripts" / "engine"
     script.parent.mkdir()
     shutil.copy(REPOSITORY / "scripts" / "engine", script)

@@ -170,7 +170,7 @@ async def test_a_folder_that_another_is_mounted_in_shows_nothing_of_that(
     (folder / "point").mkdir()
     mounted = await anyio.run_process(["mount", "--bind", str(other), str(folder / "point")], check=False)
     if mounted.returncode:
-        pytest.skip("only root may mount")
+        pytest.skip("mounting one folder in another takes root: `sudo ./scripts/test`")
     try:
         result = await run_once(configure(path=str(folder)), shell("ls -A point; cat point/.env"))
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import socket
 import tempfile
 from pathlib import Path
@@ -14,11 +13,11 @@ import pytest
 
 from mcp_sandbox.engines.docker.address import Address, find_engine, usual_sockets
 from mcp_sandbox.errors import ConfigError, EngineDenied, EngineUnreachable
+from tests.privileges import unprivileged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOBODY = 65534
 REMOTE = "tcp://engine.example:2376"
 
 
@@ -204,26 +203,21 @@ def test_no_engine_at_all_names_every_place_that_was_searched(machine: Machine) 
 
 
 @pytest.mark.usefixtures("no_system_engine")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can stop being somebody who may")
 class TestSocketsOfOthers:
     @pytest.fixture(autouse=True)
-    def as_nobody(self, machine: Machine) -> Iterator[None]:
+    def somebody_elses(self, machine: Machine) -> None:
         self.denied = machine.listen(machine.home / ".docker/run/docker.sock")
-        self.denied.chmod(0o600)
+        self.denied.chmod(0)
         machine.home.parent.chmod(0o755)
-        os.seteuid(NOBODY)
-        yield
-        os.seteuid(0)
 
     def test_a_socket_that_this_user_may_not_open_is_named(self, machine: Machine) -> None:
-        with pytest.raises(EngineDenied) as caught:
+        with unprivileged(), pytest.raises(EngineDenied) as caught:
             machine.find()
         assert str(self.denied) in caught.value.message
         assert "group" in caught.value.next_step
 
     def test_one_that_may_be_opened_is_preferred(self, machine: Machine) -> None:
-        os.seteuid(0)
         open_to_all = machine.listen(machine.home / ".rd/docker.sock")
         open_to_all.chmod(0o666)
-        os.seteuid(NOBODY)
-        assert machine.find() == Address(f"unix://{open_to_all}", "Rancher Desktop")
+        with unprivileged():
+            assert machine.find() == Address(f"unix://{open_to_all}", "Rancher Desktop")
