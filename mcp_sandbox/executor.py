@@ -7,33 +7,32 @@ deadline inside the sandbox's scope, the sandbox gone before the result is told.
 from __future__ import annotations
 
 import hashlib
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
+from mcp_sandbox.account import settle
 from mcp_sandbox.artifacts import collecting
 from mcp_sandbox.audit.record import Content, InputFile, Opening
-from mcp_sandbox.capture import Capture, clean, share
+from mcp_sandbox.capture import clean
 from mcp_sandbox.egress.dial import SystemResolver, dial_direct, upstream_proxy
 from mcp_sandbox.egress.policy import EgressPolicy
 from mcp_sandbox.egress.proxy import EgressProxy
-from mcp_sandbox.egress.record import EgressLimits, EgressRecord
+from mcp_sandbox.egress.record import EgressLimits
 from mcp_sandbox.errors import AuditError, Busy
-from mcp_sandbox.guest.session import Stop, run_program
-from mcp_sandbox.hints import hint_for
+from mcp_sandbox.guest.session import run_program
 from mcp_sandbox.manifest import ManifestTaker
-from mcp_sandbox.model import Blocked, ExecutionRequest, ExecutionResult, Status
 from mcp_sandbox.plan import Plan, plan, spec
-from mcp_sandbox.redact import NO_SECRETS, RedactedStream, Redactor
+from mcp_sandbox.redact import Redactor
+from mcp_sandbox.run import Run
 from mcp_sandbox.sandbox import Ending
 from mcp_sandbox.secret_sources import SecretSources
+from mcp_sandbox.streams import Streams
 from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
@@ -44,27 +43,10 @@ if TYPE_CHECKING:
     from mcp_sandbox.artifacts import ArtifactCollector
     from mcp_sandbox.audit.record import Origin
     from mcp_sandbox.audit.store import Recorder
-    from mcp_sandbox.config.policy import Configuration, Policy
-    from mcp_sandbox.guest.protocol import End
-    from mcp_sandbox.guest.session import ArtifactSink, OutputSink, Program, Report, Stream
+    from mcp_sandbox.config.policy import Configuration
+    from mcp_sandbox.guest.session import ArtifactSink, Program
+    from mcp_sandbox.model import ExecutionRequest, ExecutionResult
     from mcp_sandbox.sandbox import Engine, Sandbox
-
-MAX_BLOCKED = 20
-"""Refused connections that a result names; the record has all."""
-
-
-class Run:
-    """One run while it goes on: what is known of it so far, and the means to stop it."""
-
-    def __init__(self, watcher: OutputSink | None = None) -> None:
-        self.run_id = ""
-        """Its name in the record; empty until it is there."""
-        self.streams: Streams | None = None
-        """Its output so far; None until it is planned."""
-        self.watcher = watcher
-        self.stop = Stop()
-        self.connections: list[EgressRecord] = []
-        """Connections to the outside, allowed and refused, as they ended."""
 
 
 class Executor:
@@ -220,161 +202,3 @@ def _redacted(request: ExecutionRequest, redactor: Redactor) -> ExecutionRequest
             "files": tuple((redactor.text(path), redactor(content)) for path, content in request.files),
         }
     )
-
-
-class Streams:
-    """Both output streams of one run, free of secrets, kept within bounds and shown to whoever watches."""
-
-    def __init__(self, program: Program, watcher: OutputSink | None, redactor: Redactor = NO_SECRETS) -> None:
-        self.redactor = redactor
-        self._stdout = _Stream("stdout", program, watcher, redactor)
-        self._stderr = _Stream("stderr", program, watcher, redactor)
-        self.stdout = self._stdout.capture
-        self.stderr = self._stderr.capture
-
-    def write(self, stream: Stream, data: bytes) -> None:
-        """Take the next bytes of a stream."""
-        (self._stdout if stream == "stdout" else self._stderr).write(data)
-
-    def write_tail(self, stream: Stream, data: bytes) -> None:
-        """Take bytes of the end of a stream, which may follow a gap."""
-        (self._stdout if stream == "stdout" else self._stderr).write_tail(data)
-
-    def settle(self, end: End | None) -> None:
-        """Take the agent's account of the end; None where there is none to trust."""
-        whole = end is not None and end.reason == "exited"
-        self._stdout.settle(*((end.stdout, end.stdout_lines) if end else (None, None)), whole=whole)
-        self._stderr.settle(*((end.stderr, end.stderr_lines) if end else (None, None)), whole=whole)
-
-
-class _Stream:
-    """One output stream. Its tail waits for the account of the end where there are secrets to be kept out.
-
-    Only that tells whether the tail follows at once, so that a secret may be whole across the two, or after a gap.
-    """
-
-    def __init__(
-        self, name: Stream, program: Program, watcher: OutputSink | None, redactor: Redactor
-    ) -> None:
-        self.capture = Capture(program.head_bytes, program.tail_bytes)
-        self._name: Stream = name
-        self._watcher = watcher
-        self._redactor = redactor
-        self._redacted = RedactedStream(redactor)
-        self._waiting = bytearray()
-        self._most_waiting = program.tail_bytes
-        self._torn = False
-        self._came = self._passed = 0
-        """Bytes of the stream as it came, and as it was passed on."""
-
-    def write(self, data: bytes) -> None:
-        self._came += len(data)
-        self._pass_on(self._redacted.feed(data))
-
-    def write_tail(self, data: bytes) -> None:
-        self._came += len(data)
-        if not self._redactor.longest:
-            self._pass_on_tail(data)
-            return
-        self._waiting += data
-        if len(self._waiting) > self._most_waiting:  # it is not our agent that speaks
-            del self._waiting[: len(self._waiting) - self._most_waiting]
-            self._torn = True
-
-    def settle(self, total: int | None, lines: int | None, *, whole: bool) -> None:
-        tail = bytes(self._waiting)
-        self._waiting.clear()
-        if self._redactor.longest:
-            if total == self._came and not self._torn:
-                self._pass_on(self._redacted.feed(tail))
-                self._pass_on(self._redacted.end(cut=not whole))
-            else:
-                self._pass_on(self._redacted.end(cut=True))
-                tail = self._redactor.cut_start(self._redactor(tail))
-                self._pass_on_tail(tail if whole else self._redactor.cut_end(tail))
-        if total is not None:
-            # The stream that is kept and counted here is the one without secrets, longer or shorter.
-            self.capture.settle(max(total - self._came, 0) + self._passed, lines)
-
-    def _pass_on(self, data: bytes) -> None:
-        self._passed += len(data)
-        self.capture.write(data)
-        if self._watcher and data:
-            self._watcher.write(self._name, data)
-
-    def _pass_on_tail(self, data: bytes) -> None:
-        self._passed += len(data)
-        self.capture.write_tail(data)
-        if self._watcher and data:
-            self._watcher.write_tail(self._name, data)
-
-
-def settle(
-    run: Run,
-    planned: Plan,
-    report: Report,
-    ending: Ending,
-    files: ArtifactCollector | None,
-    policy: Policy,
-) -> ExecutionResult:
-    """Return the one consistent account of a run."""
-    streams = run.streams or Streams(planned.program, None)
-    redactor = streams.redactor
-    end = report.end
-    streams.settle(end)
-    status: Status = "cancelled" if run.stop.requested and report.deadline_passed else _status(report, ending)
-    budgets = share(policy.reply_limit, streams.stdout.wanted(), streams.stderr.wanted())
-    stdout = streams.stdout.show(budgets[0], partial(read_on, run.run_id, "stdout"))
-    stderr = streams.stderr.show(budgets[1], partial(read_on, run.run_id, "stderr"))
-    truncated = bool(stdout.dropped or stderr.dropped)
-    own_end = end is not None and end.reason == "exited"
-    return ExecutionResult(
-        run_id=run.run_id,
-        status=status,
-        exit_code=end.exit_code if end and own_end else None,
-        signal=_signal_name(end) if own_end else None,
-        stdout=stdout.text,
-        stderr=stderr.text,
-        stdout_bytes=end.stdout if end else None,
-        stderr_bytes=end.stderr if end else None,
-        truncated=truncated,
-        duration_ms=end.duration_ns // 1_000_000 if end else None,
-        cpu_ms=end.cpu_us // 1000 if end else None,
-        peak_memory_bytes=end.peak_bytes if end else None,
-        artifacts=tuple(files.artifacts) if files else (),
-        artifacts_skipped=tuple(files.skipped) if files else (),
-        blocked=tuple(
-            Blocked(
-                host=redactor.text(made.host or ""), port=made.port or 0, reason=redactor.text(made.reason)
-            )
-            for made in run.connections
-            if made.verdict == "refused"
-        )[:MAX_BLOCKED],
-        hint=redactor.text(hint_for(status, report, ending, planned, policy, truncated=truncated)),
-    )
-
-
-def read_on(run_id: str, stream: Stream, offset: int) -> str:
-    """Say how the rest of a stream is to be had, once the run has ended."""
-    return f'read_artifact(run_id="{run_id}", path="{stream}.txt", offset={offset}) has the rest'
-
-
-def _status(report: Report, ending: Ending) -> Status:
-    end = report.end
-    if report.deadline_passed or (end and end.reason == "deadline"):
-        return "timed_out"
-    if end is None:
-        return "out_of_memory" if ending.out_of_memory else "lost"
-    # A shell that runs a program which is killed for memory ends with 128 + 9, by its own choice.
-    if end.oom_kills and (end.signal == signal.SIGKILL or end.exit_code == 128 + signal.SIGKILL):
-        return "out_of_memory"
-    return "exited"
-
-
-def _signal_name(end: End | None) -> str | None:
-    if end is None or end.signal is None:
-        return None
-    try:
-        return signal.Signals(end.signal).name
-    except ValueError:
-        return f"SIG{end.signal}"

@@ -110,7 +110,7 @@ async def _execute(
     """Run it and copy its files out; return the result, or the signal where one came first, and what failed."""
     from mcp_sandbox.app import running
     from mcp_sandbox.cli.out import copy_out
-    from mcp_sandbox.executor import Run
+    from mcp_sandbox.run import Run
 
     problems: list[str] = []
     result: ExecutionResult | signal.Signals = signal.SIGTERM

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import anyio
 
+from mcp_sandbox.account import read_on
 from mcp_sandbox.capture import Capture, share
 from mcp_sandbox.errors import SandboxError
-from mcp_sandbox.executor import Run, read_on
 from mcp_sandbox.model import ExecutionResult
+from mcp_sandbox.run import Run
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -18,8 +18,8 @@ from anyio import to_thread
 from mcp_sandbox.app import _host_id, running
 from mcp_sandbox.engines.docker.lockdown import LABEL
 from mcp_sandbox.engines.docker.seccomp import profile
-from mcp_sandbox.executor import Run
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult
+from mcp_sandbox.run import Run
 from tests.attacks.conftest import TIGHT
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from mcp_sandbox.capture import Capture
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.settings import EgressSettings, ServerSettings
 from mcp_sandbox.errors import AuditError, Busy, EngineUnreachable, RequestRefused, SandboxError
-from mcp_sandbox.executor import Executor, Run
+from mcp_sandbox.executor import Executor
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult
 from mcp_sandbox.plan import spec
+from mcp_sandbox.run import Run
 from mcp_sandbox.sandbox import Ending
 from tests.fakes import FakeEngine, FakeRecord, Guest, Process, plays
 

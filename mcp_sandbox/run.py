@@ -1,0 +1,29 @@
+"""One run from the outside, while it goes on.
+
+Above: `executor`, which fills it in, and whoever watches. Below: `streams`, `guest.session`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcp_sandbox.guest.session import Stop
+
+if TYPE_CHECKING:
+    from mcp_sandbox.egress.record import EgressRecord
+    from mcp_sandbox.guest.session import OutputSink
+    from mcp_sandbox.streams import Streams
+
+
+class Run:
+    """One run while it goes on: what is known of it so far, and the means to stop it."""
+
+    def __init__(self, watcher: OutputSink | None = None) -> None:
+        self.run_id = ""
+        """Its name in the record; empty until it is there."""
+        self.streams: Streams | None = None
+        """Its output so far; None until it is planned."""
+        self.watcher = watcher
+        self.stop = Stop()
+        self.connections: list[EgressRecord] = []
+        """Connections to the outside, allowed and refused, as they ended."""
