@@ -24,7 +24,7 @@ REST_SECONDS = 0.25
 """A replacement waits until nothing runs, or this long after the last launch: starting one costs as much CPU
 as a small program, and under a flood of calls it would only take from them what it gives."""
 RETRY_SECONDS = 30.0
-"""After a failed start nobody is told of the failure; the next call meets it and says what to do."""
+"""After a start that failed, and that no call waited for, the next call meets the failure and says what to do."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,9 +85,8 @@ class PooledEngine:
         self._in_use += 1
         kept = self._take(spec)
         try:
-            sandbox = await kept.started() if kept else None
-            if kept and sandbox:
-                yield sandbox
+            if kept:
+                yield await kept.started()
             else:
                 async with self._engine.launch(spec) as cold:
                     yield cold
@@ -103,6 +102,8 @@ class PooledEngine:
             return None
         while self._kept:
             kept = self._kept.pop(0)
+            if kept.error:
+                continue  # it failed before this call was made: the engine may be back
             if kept.sandbox is None or kept.sandbox.alive:
                 return kept
             kept.done.set()
@@ -138,6 +139,7 @@ class PooledEngine:
                 await kept.done.wait()
         except SandboxError as error:
             _log.info("no sandbox could be made ready: %s", error)
+            kept.error = error
             kept.settled.set()
             await anyio.sleep(RETRY_SECONDS)
             if kept in self._kept:
@@ -152,10 +154,17 @@ class _Kept:
 
     def __init__(self) -> None:
         self.sandbox: Sandbox | None = None
+        self.error: SandboxError | None = None
         self.settled = anyio.Event()
         self.done = anyio.Event()
 
-    async def started(self) -> Sandbox | None:
-        """Wait until it is there; None where it could not be started."""
+    async def started(self) -> Sandbox:
+        """Wait until it is there.
+
+        Raises:
+            SandboxError: It could not be started; a second start would make the caller wait twice as long.
+        """
         await self.settled.wait()
+        if self.sandbox is None:
+            raise self.error or SandboxError("a sandbox that was being made ready was given up.")
         return self.sandbox

@@ -146,6 +146,28 @@ async def test_a_start_that_fails_is_told_to_the_call_that_meets_it() -> None:
             assert caught.value is down
 
 
+async def test_a_call_that_waits_for_a_start_is_told_of_its_failure_and_not_kept_for_a_second_one() -> None:
+    go_on = anyio.Event()
+    down = EngineUnreachable("the engine did not start a container within 40 s.")
+    engine = FakeEngine(wait, refuses=lambda spec: down, until=go_on)
+    told: list[SandboxError] = []
+    async with pooled(engine) as pool, anyio.create_task_group() as tasks:
+        await engine.launching.wait()
+
+        async def call() -> None:
+            try:
+                async with pool.launch(SPEC):
+                    pass
+            except SandboxError as error:
+                told.append(error)
+                assert len(engine.specs) == 1
+
+        tasks.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        go_on.set()
+    assert told == [down]
+
+
 async def test_an_engine_that_comes_up_serves_the_next_call() -> None:
     errors: list[SandboxError | None] = [EngineUnreachable("nothing answers.")]
     engine = FakeEngine(wait, refuses=lambda spec: errors[-1])
