@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.guest.session import ArtifactSink, Program
     from mcp_sandbox.model import ExecutionRequest, ExecutionResult
     from mcp_sandbox.sandbox import Engine, Sandbox
+    from mcp_sandbox.view import View
 
 
 class Executor:
@@ -90,11 +91,12 @@ class Executor:
             if secrets.missing:
                 raise secrets.missing
             planned = plan(request, self.policy, secrets.values)
-            manifest = self._beside.submit(self._manifests.take) if self._manifests else None
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
             with collecting(entry.run_id, self.record.staging(entry.run_id), redactor) as files:
-                async with self._slot(), self._sandbox(planned) as (sandbox, program, facts):
-                    entry.note(sandbox=sandbox.name, **sandbox.facts, **facts)
+                async with self._slot(), self._sandbox(planned) as (sandbox, program, view):
+                    # Beside the program: it costs a call nothing that it would not wait for anyway.
+                    manifest = self._manifests and self._beside.submit(self._manifests.take, view.hidden)
+                    entry.note(sandbox=sandbox.name, **sandbox.facts, **view.facts())
                     report = await run_program(sandbox, program, streams, files, run.stop, self._egress(run))
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
@@ -155,11 +157,11 @@ class Executor:
             await run_program(sandbox, program, Streams(program, None), files)
 
     @asynccontextmanager
-    async def _sandbox(self, planned: Plan) -> AsyncIterator[tuple[Sandbox, Program, dict[str, object]]]:
+    async def _sandbox(self, planned: Plan) -> AsyncIterator[tuple[Sandbox, Program, View]]:
         """Yield a sandbox that sees what it may of the workspace as it is now, and what to run in it."""
         view = await self._folders.look()
         async with self._engine.launch(view.of(planned.spec)) as sandbox:
-            yield sandbox, replace(planned.program, copies=view.copies), view.facts()
+            yield sandbox, replace(planned.program, copies=view.copies), view
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:

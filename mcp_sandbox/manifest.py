@@ -1,6 +1,6 @@
 """What a workspace held when a run saw it: one line for each file, and one digest for all of them.
 
-Above: `executor`, `replay`. Below: nothing. Taken beside the run, in a thread, and bounded: what was not looked at,
+Above: `executor`, `replay`. Below: `tree`. Taken beside the run, in a thread, and bounded: what was not looked at,
 or not hashed, is said.
 """
 
@@ -12,10 +12,8 @@ import os
 import stat
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from mcp_sandbox.tree import files_below
 
 MAX_FILES = 20_000
 """Files of one workspace that are listed."""
@@ -59,22 +57,28 @@ class ManifestTaker:
     root: str
     _known: dict[tuple[int, int, int, int, int], str] = field(default_factory=dict)
 
-    def take(self) -> Manifest:
-        """List and hash the folder's files; in a worker thread."""
+    def take(self, hidden: frozenset[str] = frozenset()) -> Manifest:
+        """List and hash the folder's files but those that are hidden from runs; in a worker thread."""
         give_up = time.monotonic() + MAX_SECONDS
         known: dict[tuple[int, int, int, int, int], str] = {}
         lines: list[str] = []
         hashed = 0
         bytes_left = MAX_HASHED_BYTES
         complete = True
-        for path, status in _files(self.root):
+        for path, entry in files_below(self.root, lambda path, _: f"{self.root}/{path}" in hidden):
+            try:
+                status = entry and entry.stat(follow_symlinks=False)
+            except OSError:
+                continue  # it went away meanwhile
+            if status is None:
+                continue  # a folder that is not readable here, nor inside
             if len(lines) >= MAX_FILES or time.monotonic() > give_up:
                 complete = False
                 break
             identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             digest = self._known.get(identity)
             if digest is None and stat.S_ISREG(status.st_mode) and status.st_size <= bytes_left:
-                digest = _hash(os.path.join(self.root, path), status)  # noqa: PTH118  # names may be any bytes
+                digest = _hash(f"{self.root}/{path}", status)
                 bytes_left -= status.st_size
             if digest is not None:
                 hashed += 1
@@ -106,26 +110,6 @@ def changes(then: bytes, now: bytes) -> list[str]:
 def _by_path(lines: bytes) -> dict[str, tuple[int, int, str | None]]:
     entries = (json.loads(line) for line in lines.splitlines())
     return {str(path): (int(size), int(mode), digest) for path, size, mode, digest in entries}
-
-
-def _files(root: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield path and status of everything below that is no folder; links are not followed."""
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        try:
-            entries = sorted(os.scandir(os.path.join(root, folder)), key=lambda entry: entry.name)  # noqa: PTH118
-        except OSError:
-            continue  # not readable here, nor inside
-        for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(path)
-                else:
-                    yield path, entry.stat(follow_symlinks=False)
-            except OSError:
-                continue  # it went away meanwhile
 
 
 def _hash(path: str, expected: os.stat_result) -> str | None:

@@ -10,8 +10,10 @@ import difflib
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import anyio.to_thread
 from pydantic import ValidationError
 
 from mcp_sandbox.app import image_now, running
@@ -22,6 +24,7 @@ from mcp_sandbox.config.settings import PolicySettings, written
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.manifest import ManifestTaker, changes
 from mcp_sandbox.model import ExecutionRequest
+from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
     from mcp_sandbox.audit.query import RunRecord
@@ -207,11 +210,17 @@ def _whole(file: tuple[str, bytes]) -> bytes:
     return file[0].encode("utf-8", "surrogatepass") + b"\0" + file[1]
 
 
-def workspace_changes(original: Recorded, policy: Policy) -> list[str]:
-    """Return in words which of the workspace's files are not what they were."""
+async def workspace_changes(original: Recorded, policy: Policy, configuration: Configuration) -> list[str]:
+    """Return in words which of the workspace's files, as far as runs see them, are not what they were.
+
+    Raises:
+        RequestRefused: There is too much to look at.
+    """
     if original.manifest is None or not policy.path:
         return []
-    said = changes(original.manifest, ManifestTaker(policy.path).take().lines)
+    view = await Folders(policy, hiding=Path(configuration.audit.path, "hidden")).look()
+    now = await anyio.to_thread.run_sync(ManifestTaker(policy.path).take, view.hidden)
+    said = changes(original.manifest, now.lines)
     if not original.facts.get("workspace_files", {}).get("complete", True):
         said.append("the workspace had more files than were listed; those were not compared")
     return said

@@ -22,9 +22,10 @@ from mcp_sandbox.errors import AuditError, RequestRefused
 from mcp_sandbox.guest.copies import Copy
 from mcp_sandbox.masks import Hidden, Masks, Patterns
 from mcp_sandbox.sandbox import Mount
+from mcp_sandbox.tree import files_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from mcp_sandbox.config.policy import Policy
     from mcp_sandbox.sandbox import SandboxSpec
@@ -47,6 +48,8 @@ class View:
     copies: tuple[Copy, ...] = ()
     left_out: int = 0
     """Files that cannot be copied: links, sockets, and what this user may not read."""
+    hidden: frozenset[str] = frozenset()
+    """Files and folders of the host, by path, that are kept out of sight."""
 
     def of(self, spec: SandboxSpec) -> SandboxSpec:
         """Return the spec of a sandbox that sees this."""
@@ -101,8 +104,11 @@ class Folders:
         if transfer == "copy" or (transfer == "auto" and not self._engine_is_local()):
             return self._copied()
         mounts = [_mount(source, target) for source, target, _ in self._roots]
+        paths: set[str] = set()
         for source, target, masks in self._roots:
-            mounts += [self._over(hidden, target + hidden.path[len(source) :]) for hidden in masks.find()]
+            found = masks.find()
+            paths |= {hidden.path for hidden in found}
+            mounts += [self._over(hidden, target + hidden.path[len(source) :]) for hidden in found]
         most = MAX_HIDDEN_GVISOR if self._policy.runtime == GVISOR else MAX_HIDDEN
         if (count := len(mounts) - len(self._roots)) > most:
             raise RequestRefused(
@@ -110,7 +116,7 @@ class Folders:
                 next_step="Ask the person to hide the folders that hold them (`mask`), to show what is harmless "
                 "(`unsafe_unmask`), to move them, or to have the workspace copied (`workspace_transfer`).",
             )
-        return View(mounts=tuple(mounts))
+        return View(mounts=tuple(mounts), hidden=frozenset(paths))
 
     def _over(self, hidden: Hidden, target: str) -> Mount:
         nothing = self._hiding / ("folder" if hidden.is_folder else "file")
@@ -126,15 +132,22 @@ class Folders:
                 "this workspace has folders (`mounts`) that would have to be copied, and only its own can be.",
                 next_step="Ask the person to take them out, or to use an engine on this machine.",
             )
+        root = self._policy.path
         hidden = frozenset(each.path for each in self._roots[0][2].find())
         ignored = Patterns(self._policy.workspace_copy_ignore)
+
+        def skip(path: str, is_folder: bool) -> bool:
+            return f"{root}/{path}" in hidden or ignored.match(path, is_folder=is_folder)
+
         limit, most = self._policy.workspace_copy_limit, self._policy.inodes // 2
         copies: list[Copy] = []
         left_out = taken = 0
-        for copy in _files_below(self._policy.path, hidden, ignored):
-            if copy is None:
+        for path, entry in files_below(root, skip):
+            source = f"{root}/{path}"
+            if entry is None or not entry.is_file(follow_symlinks=False) or not os.access(source, os.R_OK):
                 left_out += 1
                 continue
+            copy = Copy(os.fsencode(path), source, entry.stat(follow_symlinks=False).st_size)
             copies.append(copy)
             taken += -(-copy.size // PAGE_BYTES) * PAGE_BYTES
             if len(copies) > most or taken > limit:
@@ -144,7 +157,7 @@ class Folders:
                     next_step="Ask the person to leave files out (`workspace_copy_ignore`), to raise the limit, to "
                     'choose a smaller folder, or to have it mounted (`workspace_transfer = "mount"`).',
                 )
-        return View(copy_bytes=limit, copies=tuple(copies), left_out=left_out)
+        return View(copy_bytes=limit, copies=tuple(copies), left_out=left_out, hidden=hidden)
 
 
 def _mount(source: str, target: str) -> Mount:
@@ -175,27 +188,3 @@ def _make_empty(path: Path, *, is_folder: bool) -> None:
     status = path.lstat()
     if status.st_size or not stat.S_ISREG(status.st_mode):
         raise OSError("it is not empty")
-
-
-def _files_below(root: str, hidden: frozenset[str], ignored: Patterns) -> Iterator[Copy | None]:
-    """Yield every regular file to copy, in a fixed order, and None for each that cannot be."""
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        try:
-            with os.scandir(root + folder) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
-        except OSError:
-            yield None
-            continue
-        for entry in entries:
-            path = f"{folder}/{entry.name}"
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if root + path in hidden or ignored.match(path[1:], is_folder=is_folder):
-                continue
-            if is_folder:
-                pending.append(path)
-            elif entry.is_file(follow_symlinks=False) and os.access(root + path, os.R_OK):
-                yield Copy(os.fsencode(path[1:]), root + path, entry.stat(follow_symlinks=False).st_size)
-            else:
-                yield None

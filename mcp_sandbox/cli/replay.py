@@ -97,7 +97,7 @@ async def _replay(
     policy, differences = policy_now(original, configuration)
     differences += await image_changes(original, policy, configuration)
     differences += taken_out(original)
-    differences += workspace_changes(original, policy)
+    differences += await workspace_changes(original, policy, configuration)
     for difference in differences:
         click.echo(f"not as then: {visible(difference)}", err=True)
     if differences and not force:

@@ -49,7 +49,7 @@ async def test_programs_of_every_kind_run_again_the_same(configure: Callable[...
             original = await recorded(AuditStore(Path(configuration.audit.path)), run_id)
             policy, differences = policy_now(original, configuration)
             assert differences == []
-            assert workspace_changes(original, policy) == []
+            assert await workspace_changes(original, policy, configuration) == []
             outcomes[name] = (await replay(original, policy, configuration)).differences
 
     with anyio.fail_after(250):
