@@ -28,10 +28,11 @@ from mcp_sandbox.config.folders import engine_sockets, holds, usable_folder
 from mcp_sandbox.config.layers import resolve, source
 from mcp_sandbox.config.places import Places
 from mcp_sandbox.config.policy import Configuration, Policy
-from mcp_sandbox.config.problems import Problem, nearest, refusal, shown
+from mcp_sandbox.config.problems import Problem, nearest, refusal
 from mcp_sandbox.config.settings import NO_FOLDER, EgressSettings, Settings
 from mcp_sandbox.config.trust import Trust
 from mcp_sandbox.errors import ConfigError
+from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -192,7 +193,7 @@ def _find_file(invocation: Invocation) -> tuple[Path | None, UserFile]:
         if origin is None:
             return None, no_user_file()
         raise ConfigError(
-            f"{origin}: {shown(str(path), limit=4096)} does not exist.", next_step="Name a file that does."
+            f"{origin}: {visible(str(path), limit=4096)} does not exist.", next_step="Name a file that does."
         ) from None
 
 
@@ -266,7 +267,7 @@ def _no_such_workspace(asked: str, origin: str, names: Mapping[str, object], cwd
     known = ", ".join(sorted(names)[:10]) or "none"
     local = f"./{asked}" if asked.isprintable() and asked and (cwd / asked).is_dir() else "/path or ./path"
     return ConfigError(
-        f"{origin}: there is no workspace `{shown(asked, limit=64)}`{nearest(asked, names) or '.'}",
+        f"{origin}: there is no workspace `{visible(asked, limit=64)}`{nearest(asked, names) or '.'}",
         next_step=f"Configured workspaces: {known}. Name a folder as {local}.",
     )
 
@@ -287,7 +288,7 @@ def _entry_around(folder: Path, user_file: UserFile, places: Places, *, itself: 
     if len(innermost) > 1:
         several = " and ".join(f"`{name}`" for name in sorted(innermost))
         raise ConfigError(
-            f"{shown(str(folder), limit=4096)} is the folder of the workspaces {several}.",
+            f"{visible(str(folder), limit=4096)} is the folder of the workspaces {several}.",
             next_step="Say which with --workspace NAME.",
         )
     return innermost[0] if innermost else None
@@ -324,7 +325,7 @@ def _folder(
         if choice.entry is not None:
             problem = _folder_problem(user_file, choice.entry, error)
             raise refusal(user_file.document.file, [problem]) from None
-        folder = shown(str(choice.folder), limit=4096)
+        folder = visible(str(choice.folder), limit=4096)
         raise ConfigError(f"{choice.source}: {folder} {error}.", next_step="Name another folder.") from None
 
 
@@ -400,13 +401,13 @@ def _more_folders(
             mounts.append(mount.model_copy(update={"source": str(folder)}))
         except ValueError as error:
             line = user_file.document.line("workspaces", entry, "mounts")
-            source = shown(mount.source, limit=4096)
+            source = visible(mount.source, limit=4096)
             problems.append(Problem(f"`workspaces.{entry}.mounts`: {source} {error}", line))
     return tuple(mounts), problems
 
 
 def _folder_problem(user_file: UserFile, entry: str, error: ValueError) -> Problem:
-    path = shown(user_file.settings.workspaces[entry].path, limit=4096)
+    path = visible(user_file.settings.workspaces[entry].path, limit=4096)
     line = user_file.document.line("workspaces", entry, "path")
     return Problem(f"`workspaces.{entry}.path`: {path} {error}", line)
 

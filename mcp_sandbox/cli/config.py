@@ -160,18 +160,20 @@ def trust(config_file: Path | None, yes: bool, folder: Path) -> None:
 
 
 def _print_wanted(folder_file: FolderFile, allowed: Resolved, wanted: Resolved) -> None:
-    from mcp_sandbox.config.problems import shown
     from mcp_sandbox.config.profiles import looser
     from mcp_sandbox.config.settings import PolicySettings, written
+    from mcp_sandbox.visible import visible
 
-    click.echo(f"{shown(folder_file.layer.document.file, limit=4096)}:")
+    click.echo(f"{visible(folder_file.layer.document.file, limit=4096)}:")
     for number, line in enumerate(folder_file.content.decode("utf-8-sig").split("\n"), 1):
-        click.echo(f"{number:4}  {shown(line.expandtabs().removesuffix(chr(13)), limit=4096)}")
+        click.echo(f"{number:4}  {visible(line.expandtabs().removesuffix(chr(13)), limit=4096)}")
     for key, value in wanted.values.items():
         was = allowed.values[key]
         if value != was:
             direction = "LOOSER" if looser(key, value, was) else "tighter"
-            before, after = (shown(written(PolicySettings, key, each)) or '""' for each in (was, value))
+            before, after = (
+                visible(written(PolicySettings, key, each), limit=200) or '""' for each in (was, value)
+            )
             click.echo(f"{direction:>8}  {key}: {before} becomes {after}")
 
 

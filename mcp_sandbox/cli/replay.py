@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from mcp_sandbox.cli.options import config_option, current_folder, workspace_option
+from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
     from mcp_sandbox.audit.store import AuditStore
@@ -73,7 +74,6 @@ async def _replay(
     config_file: Path | None, workspace: str | None, run_id: str, export: BinaryIO | None, force: bool
 ) -> Comparison:
     from mcp_sandbox.audit.store import AuditStore
-    from mcp_sandbox.cli.runs import visible
     from mcp_sandbox.config.settings import NO_FOLDER
     from mcp_sandbox.errors import RequestRefused
     from mcp_sandbox.replay import (
@@ -133,8 +133,6 @@ def _configuration(config_file: Path | None, workspace: str | None) -> Configura
 
 
 def _tell(comparison: Comparison) -> None:
-    from mcp_sandbox.cli.runs import visible
-
     for difference in comparison.differences:
         click.echo(visible(difference, lines=True))
     word = "the same" if comparison.same else "different"

@@ -19,6 +19,7 @@ import click
 from mcp_sandbox.cli import FAILED
 from mcp_sandbox.cli.options import config_option, current_folder
 from mcp_sandbox.cli.replay import diff, replay
+from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,18 +40,6 @@ SHOWN_CHARACTERS = 4000
 BAR_WIDTH = 16
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-def visible(text: str, *, lines: bool = False) -> str:
-    """Return text that is safe on a terminal: what does not print is escaped, except line ends with `lines`.
-
-    Else a program could clear the screen, set the clipboard, or turn around the words that are read here.
-    """
-    kept = {"\n", "\t"} if lines else set()
-    return "".join(
-        letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:

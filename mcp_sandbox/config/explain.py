@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcp_sandbox.config.problems import Problem, nearest, shown
+from mcp_sandbox.config.problems import Problem, nearest
 from mcp_sandbox.config.settings import (
     TABLES,
     EgressSettings,
@@ -14,6 +14,7 @@ from mcp_sandbox.config.settings import (
     Settings,
     WorkspaceSettings,
 )
+from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ def _explain_one(detail: ErrorDetails, document: Document, schema: type[Settings
         words = f"{quoted(key_path)} must be a table of its own, under the header {_header(key_path)}"
     elif key_path[-1] == "[key]":
         key_path = key_path[:-1]
-        words = f"the name `{shown(key_path[-1], limit=64)}` {detail['ctx']['error']}"
+        words = f"the name `{visible(key_path[-1], limit=64)}` {detail['ctx']['error']}"
     elif detail["type"] == "literal_error":
         words = f"{quoted(key_path)} must be {detail['ctx']['expected']}".replace("'", '"')
     elif detail["type"] == "value_error":
@@ -64,7 +65,7 @@ def _explain_one(detail: ErrorDetails, document: Document, schema: type[Settings
 
 def quoted(key_path: KeyPath) -> str:
     """Return a key path between back-quotes, safe to print."""
-    return f"`{'.'.join(shown(part, limit=64) for part in key_path)}`"
+    return f"`{'.'.join(visible(part, limit=64) for part in key_path)}`"
 
 
 def _header(key_path: KeyPath) -> str:

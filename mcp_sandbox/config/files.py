@@ -10,10 +10,11 @@ from pydantic import ValidationError
 
 from mcp_sandbox.config.explain import explain, quoted
 from mcp_sandbox.config.layers import Layer, resolve, too_loose
-from mcp_sandbox.config.problems import Problem, refusal, shown
+from mcp_sandbox.config.problems import Problem, refusal
 from mcp_sandbox.config.profiles import looser
 from mcp_sandbox.config.settings import FileSettings, PolicySettings
 from mcp_sandbox.config.toml import Document, parse, read_bytes
+from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,5 +141,5 @@ def loosenings(folder_file: FolderFile, allowed: Resolved, wanted: Resolved) -> 
 
 
 def _trust_step(folder: Path) -> str:
-    command = f"mcp-sandbox config trust {shown(shlex.quote(str(folder)), limit=4096)}"
+    command = f"mcp-sandbox config trust {visible(shlex.quote(str(folder)), limit=4096)}"
     return f"Remove what is looser; or read the file, and if you want what it says: `{command}`."

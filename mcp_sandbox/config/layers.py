@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mcp_sandbox.config.policy import contradictions
-from mcp_sandbox.config.problems import Problem, shown
+from mcp_sandbox.config.problems import Problem
 from mcp_sandbox.config.profiles import HIDING, PROFILES, looser
 from mcp_sandbox.config.settings import PolicySettings, written_toml
+from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,8 +97,8 @@ def resolve(layers: Sequence[Layer]) -> Resolved:
 
 def too_loose(key: str, value: object, bound: object, whose: str) -> str:
     """Say that a key's value allows more than somebody's bound does."""
-    said = shown(written_toml(PolicySettings, key, value))
-    allowed = shown(written_toml(PolicySettings, key, bound))
+    said = visible(written_toml(PolicySettings, key, value), limit=200)
+    allowed = visible(written_toml(PolicySettings, key, bound), limit=200)
     at_most = "at most" if isinstance(bound, (int, float)) and not isinstance(bound, bool) else "only"
     if key in HIDING:
         at_most = "at least"

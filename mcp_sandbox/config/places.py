@@ -7,8 +7,8 @@ from pathlib import Path
 
 import platformdirs
 
-from mcp_sandbox.config.problems import shown
 from mcp_sandbox.errors import ConfigError
+from mcp_sandbox.visible import visible
 
 APP = "mcp-sandbox"
 
@@ -38,7 +38,7 @@ class Places:
         for path in (home, config_file, state):
             if not path.is_absolute():  # it would be another place in every folder
                 raise ConfigError(
-                    f"{shown(str(path))} is not an absolute path.",
+                    f"{visible(str(path), limit=200)} is not an absolute path.",
                     next_step="Correct HOME, or the XDG variables.",
                 )
         return cls(home, config_file, state)

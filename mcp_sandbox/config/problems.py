@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.errors import ConfigError
+from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,24 +24,11 @@ class Problem:
     """Counted from 1; None where it cannot be told truthfully."""
 
 
-def shown(text: str, *, limit: int = 200) -> str:
-    """Return text from a file in a form that is safe to print.
-
-    A file may be hostile: control characters would rewrite the terminal that shows the error, direction marks
-    would turn its words around, a lone surrogate would end the process that prints it.
-    """
-    text = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
-
-
 def refusal(file: str, problems: Iterable[Problem], *, next_step: str | None = None) -> ConfigError:
     """Return one error that names the file, the lines, and what is wrong there."""
     ordered = sorted(set(problems), key=lambda problem: (problem.line or 0, problem.words))
     sentences = [_sentence(problem) for problem in ordered[:SHOWN_PROBLEMS]]
-    file = shown(file, limit=4096)
+    file = visible(file, limit=4096)
     if len(ordered) == 1:
         return ConfigError(f"{file}{', ' if ordered[0].line else ': '}{sentences[0]}", next_step=next_step)
     if len(ordered) > SHOWN_PROBLEMS:

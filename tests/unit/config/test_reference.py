@@ -64,7 +64,7 @@ def test_every_key_is_explained(header: str, key: str) -> None:
 
 def test_the_examples_in_the_docs_are_valid(user: User) -> None:
     for block in re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL):
-        for folder in ("work/sales", "Downloads"):
+        for folder in ("sales", "Downloads"):
             user.folder(folder)
         user.write(block)
         for name in tomllib.loads(block)["workspaces"]:
