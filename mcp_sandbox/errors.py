@@ -17,19 +17,29 @@ A program's end, whatever its exit code, is a value (`model.ExecutionResult`). W
         └── RuntimeMissing     the engine does not know the runtime
 
 A message says what happened and to what; `next_step` says what to do. Both are written here or by our own
-code, never by a program, so both are safe for a model to read.
+code, never by a program, so both are safe for a model to read. Each class is a row of docs/errors.md:
+its docstring, `for_model`, `default_next_step`.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+TELL_THE_PERSON = (
+    "Until that is done every call fails like this one: tell the person, and do not work around it."
+)
+
 
 class SandboxError(Exception):
-    """A failure with a code that a client can act on and a next step for a person."""
+    """The server met a failure that it has no name for."""
 
     code: ClassVar[str] = "internal_error"
     default_next_step: ClassVar[str] = "Run `mcp-sandbox doctor` and look at the server's log."
+    """What a person does about it; an error may say it more exactly."""
+    for_model: ClassVar[str] = (
+        "Tell the person; call again only where it does no harm if the program runs twice."
+    )
+    """What a model does about it; empty where the next step is the model's own."""
 
     def __init__(self, message: str, *, next_step: str | None = None) -> None:
         super().__init__(message)
@@ -45,6 +55,7 @@ class ConfigError(SandboxError):
 
     code = "config_invalid"
     default_next_step = "Correct the file, then start again."
+    for_model = TELL_THE_PERSON
 
 
 class RequestRefused(SandboxError):
@@ -52,6 +63,7 @@ class RequestRefused(SandboxError):
 
     code = "refused"
     default_next_step = "Change the call as the message says."
+    for_model = ""
 
 
 class Busy(SandboxError):
@@ -59,6 +71,7 @@ class Busy(SandboxError):
 
     code = "busy"
     default_next_step = "Try again when earlier calls have ended."
+    for_model = ""
 
 
 class AuditError(SandboxError):
@@ -68,6 +81,7 @@ class AuditError(SandboxError):
     default_next_step = (
         "Make the folder writable, or name another one under [audit] path in the configuration."
     )
+    for_model = TELL_THE_PERSON
 
 
 class SecretMissing(SandboxError):
@@ -75,6 +89,7 @@ class SecretMissing(SandboxError):
 
     code = "secret_missing"
     default_next_step = "Provide it there, or take it out of the workspace's secrets in the configuration."
+    for_model = TELL_THE_PERSON
 
 
 class EngineError(SandboxError):
@@ -82,6 +97,7 @@ class EngineError(SandboxError):
 
     code = "engine_failed"
     default_next_step = "Run `mcp-sandbox doctor` and look at the engine's log."
+    for_model = "Call once more; if that fails too, tell the person."
 
 
 class EngineUnreachable(EngineError):
@@ -92,6 +108,7 @@ class EngineUnreachable(EngineError):
         "Start Docker (Docker Desktop, `systemctl start docker`, `colima start` or `podman machine start`), "
         "or set [engine] host in the configuration. The next call tries again."
     )
+    for_model = TELL_THE_PERSON
 
 
 class EngineDenied(EngineError):
@@ -102,18 +119,23 @@ class EngineDenied(EngineError):
         "Add yourself to the group that owns the socket (usually `sudo usermod -aG docker $USER`, "
         "then log in again), or use a rootless engine."
     )
+    for_model = TELL_THE_PERSON
 
 
 class EngineUnsafe(EngineError):
     """The engine would not enforce what was asked of it, so nothing ran."""
 
     code = "engine_unsafe"
+    default_next_step = "Use an engine that enforces it; `mcp-sandbox doctor` tells whether one does."
+    for_model = TELL_THE_PERSON
 
 
 class ImageMissing(EngineError):
     """The image is not on the engine; nothing is ever pulled during a call."""
 
     code = "image_missing"
+    default_next_step = "Run `mcp-sandbox image build` once, or set another `image`."
+    for_model = TELL_THE_PERSON
 
 
 class ImageUnsuitable(EngineError):
@@ -121,9 +143,12 @@ class ImageUnsuitable(EngineError):
 
     code = "image_unsuitable"
     default_next_step = "Use an image that has python3 (3.8 or newer) on its PATH."
+    for_model = TELL_THE_PERSON
 
 
 class RuntimeMissing(EngineError):
     """The engine does not know the runtime; another one is never used in its place."""
 
     code = "runtime_missing"
+    default_next_step = "Register the runtime with the engine, or set another `runtime`."
+    for_model = TELL_THE_PERSON

@@ -71,6 +71,13 @@ def test_pages_link_only_to_what_is_there() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_what_is_written_from_the_code_is_up_to_date() -> None:
+    checked = subprocess.run(
+        [REPOSITORY / "scripts" / "generate", "--check"], capture_output=True, text=True, timeout=60
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
 @pytest.mark.parametrize("block", blocks("json"), ids=lambda block: block.page)
 def test_json_in_the_documents_is_json(block: Block) -> None:
     json.loads(block.text)

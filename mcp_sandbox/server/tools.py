@@ -374,8 +374,9 @@ async def answer(result: ExecutionResult, executor: Executor) -> CallToolResult:
 
 
 def failure(error: SandboxError) -> CallToolResult:
-    """Return the answer to a call that ran nothing: code, what happened, next step."""
-    return CallToolResult(content=[TextContent(type="text", text=clean(str(error)))], is_error=True)
+    """Return the answer to a call that ran nothing: code, what happened, next step, and what of it is the model's."""
+    text = clean(f"{error} {error.for_model}".rstrip())
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
 
 def in_words(error: ValidationError, arguments: type[BaseModel]) -> str:

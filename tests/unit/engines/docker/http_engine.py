@@ -36,6 +36,8 @@ class HttpEngine(ThreadingUnixStreamServer):
         """A request that waits until its event is set."""
         self.failing: set[str] = set()
         """Requests that fail."""
+        self.answers: dict[str, tuple[int, str]] = {}
+        """Requests that are answered with another status and these words."""
         self.containers: set[str] = set()
         super().__init__(str(path), Answer)
         self.url = f"unix://{path}"
@@ -74,6 +76,10 @@ class Answer(BaseHTTPRequestHandler):
             self.server.changed.notify_all()
         if held := self.server.hold.get(asked):
             held.wait(SECONDS)
+        if asked in self.server.answers:
+            status, words = self.server.answers[asked]
+            self.say(status, {"message": words})
+            return
         self.act("" if asked in self.server.failing else asked, name)
 
     do_GET = do_POST = do_DELETE = answer
