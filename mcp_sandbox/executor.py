@@ -64,7 +64,7 @@ class Executor:
         secrets: SecretSources | None = None,
     ) -> None:
         self.policy = configuration.policy
-        self._folders = folders or Folders(self.policy, hiding=Path(configuration.audit.path, "hidden"))
+        self.folders = folders or Folders(self.policy, hiding=Path(configuration.audit.path, "hidden"))
         self.record = record
         self._secrets = secrets or SecretSources()
         self._policy_json = configuration.policy.model_dump(mode="json")
@@ -152,14 +152,14 @@ class Executor:
             SandboxError: The engine failed, or too many calls wait.
         """
         # Under the last run's view, though it needs none: for that, a sandbox may be ready.
-        seen = self._folders.latest.of(spec(self.policy))
+        seen = self.folders.latest.of(spec(self.policy))
         async with self._slot(), self._engine.launch(seen) as sandbox:
             await run_program(sandbox, program, Streams(program, None), files)
 
     @asynccontextmanager
     async def _sandbox(self, planned: Plan) -> AsyncIterator[tuple[Sandbox, Program, View]]:
         """Yield a sandbox that sees what it may of the workspace as it is now, and what to run in it."""
-        view = await self._folders.look()
+        view = await self.folders.look()
         async with self._engine.launch(view.of(planned.spec)) as sandbox:
             yield sandbox, replace(planned.program, copies=view.copies), view
 

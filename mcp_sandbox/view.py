@@ -99,6 +99,14 @@ class Folders:
         self.on_change(self.latest)
         return self.latest
 
+    def hidden(self) -> frozenset[str]:
+        """Return what no run sees now, as paths of the host; blocks.
+
+        Raises:
+            RequestRefused: There is too much to look at.
+        """
+        return frozenset(each.path for _, _, masks in self._roots for each in masks.find())
+
     def _look(self) -> View:
         transfer = self._policy.workspace_transfer
         if transfer == "copy" or (transfer == "auto" and not self._engine_is_local()):

@@ -20,16 +20,19 @@ from mcp_sandbox.capture import clean
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.server.describe import instructions
 from mcp_sandbox.server.flight import Flights
+from mcp_sandbox.server.prompts import add_prompts, refuse_mistakes
 from mcp_sandbox.server.resources import add_resources
 from mcp_sandbox.server.tools import failure, make_tools
 from mcp_sandbox.server.wire import Wire
 
 if TYPE_CHECKING:
+    from mcp.types import GetPromptResult, InputRequiredResult
+
     from mcp_sandbox.config.policy import Configuration
 
 
 class SandboxServer(MCPServer):
-    """An MCP server that answers in words of its own where a tool is not there."""
+    """An MCP server that answers in words of its own where a tool or a prompt is not there."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Call a tool."""
@@ -40,6 +43,13 @@ class SandboxServer(MCPServer):
         return failure(
             RequestRefused(f"there is no tool `{clean(name)[:80]}`.", next_step=f"There are {there}.")
         )
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Any = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """Return a prompt, filled in."""
+        refuse_mistakes(await self.list_prompts(), name, arguments or {})
+        return await super().get_prompt(name, arguments, context)
 
 
 def create_server(flights: Flights) -> MCPServer:
@@ -53,6 +63,7 @@ def create_server(flights: Flights) -> MCPServer:
         log_level="WARNING",
     )
     add_resources(server, flights.executor.record)
+    add_prompts(server, flights.executor)
     return server
 
 
