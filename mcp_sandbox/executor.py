@@ -20,6 +20,7 @@ from mcp_sandbox.account import settle
 from mcp_sandbox.artifacts import collecting
 from mcp_sandbox.audit.record import Content, InputFile, Opening
 from mcp_sandbox.capture import clean
+from mcp_sandbox.certificates import read_authorities
 from mcp_sandbox.egress.dial import SystemResolver, dial_direct, upstream_proxy
 from mcp_sandbox.egress.policy import EgressPolicy
 from mcp_sandbox.egress.proxy import EgressProxy
@@ -27,7 +28,7 @@ from mcp_sandbox.egress.record import EgressLimits
 from mcp_sandbox.errors import AuditError, Busy
 from mcp_sandbox.guest.session import run_program
 from mcp_sandbox.manifest import ManifestTaker
-from mcp_sandbox.plan import Plan, plan, spec
+from mcp_sandbox.plan import Plan, plan, spec, trusts_more
 from mcp_sandbox.redact import Redactor
 from mcp_sandbox.run import Run
 from mcp_sandbox.sandbox import Ending
@@ -90,7 +91,7 @@ class Executor:
             run.run_id = entry.run_id
             if secrets.missing:
                 raise secrets.missing
-            planned = plan(request, self.policy, secrets.values)
+            planned = plan(request, self.policy, secrets.values, self._authorities())
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
             with collecting(entry.run_id, self.record.staging(entry.run_id), redactor) as files:
                 async with self._slot(), self._sandbox(planned) as (sandbox, program, view):
@@ -121,6 +122,15 @@ class Executor:
                     result, stdout=streams.stdout.kept(), stderr=streams.stderr.kept(), contents=contents
                 )
             return result
+
+    def _authorities(self) -> list[bytes]:
+        """Return the certificates that runs trust beside the public ones, as they are now.
+
+        Raises:
+            ConfigError: They cannot be read.
+        """
+        bundle = self.policy.egress.ca_bundle
+        return [read_authorities(bundle)] if bundle and trusts_more(self.policy) else []
 
     def _egress(self, run: Run) -> Callable[[ByteStream], Awaitable[None]] | None:
         """Return what answers the run's connections to the outside; None where it may have none."""

@@ -9,6 +9,7 @@ import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from mcp_sandbox.certificates import TRUST_ENVIRONMENT, TRUST_FILE, trust_file
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.guest.protocol import PROXY_PORT, ArtifactLimits, agent_command
 from mcp_sandbox.guest.session import Program
@@ -16,7 +17,7 @@ from mcp_sandbox.paths import is_plain_path
 from mcp_sandbox.sandbox import Limits, SandboxSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mcp_sandbox.config.policy import Policy
     from mcp_sandbox.model import ExecutionRequest
@@ -57,14 +58,19 @@ class Plan(NamedTuple):
 
 
 def plan(
-    request: ExecutionRequest, policy: Policy, secrets: Mapping[str, bytes] = MappingProxyType({})
+    request: ExecutionRequest,
+    policy: Policy,
+    secrets: Mapping[str, bytes] = MappingProxyType({}),
+    authorities: Sequence[bytes] = (),
 ) -> Plan:
-    """Return what to run for this request under this policy; `secrets` are variables of this run alone.
+    """Return what to run for this request under this policy.
+
+    `secrets` are variables of this run alone, `authorities` certificates that it trusts beside the public ones.
 
     Raises:
         RequestRefused: The policy does not allow it, or it is no program.
     """
-    return Plan(spec(policy), _program(request, policy, secrets))
+    return Plan(spec(policy), _program(request, policy, secrets, authorities))
 
 
 def spec(policy: Policy) -> SandboxSpec:
@@ -73,7 +79,11 @@ def spec(policy: Policy) -> SandboxSpec:
         image=policy.image,
         runtime=policy.runtime,
         command=agent_command(egress=bool(policy.egress.allow)),
-        environment=ENVIRONMENT + (PROXY_ENVIRONMENT if policy.egress.allow else ()),
+        environment=(
+            *ENVIRONMENT,
+            *(PROXY_ENVIRONMENT if policy.egress.allow else ()),
+            *(TRUST_ENVIRONMENT if trusts_more(policy) else ()),
+        ),
         user=policy.user,
         limits=Limits(
             memory_bytes=policy.memory,
@@ -90,13 +100,20 @@ def spec(policy: Policy) -> SandboxSpec:
     )
 
 
+def trusts_more(policy: Policy) -> bool:
+    """Tell whether runs under this policy are given authorities to trust."""
+    return bool(policy.egress.allow and policy.egress.ca_bundle)
+
+
 def ready_spec(policy: Policy) -> SandboxSpec:
     """Return a sandbox that serves `spec` as well, with what takes long done before the program comes."""
     command = agent_command(policy.preload, egress=bool(policy.egress.allow))
     return spec(policy).model_copy(update={"command": command})
 
 
-def _program(request: ExecutionRequest, policy: Policy, secrets: Mapping[str, bytes]) -> Program:
+def _program(
+    request: ExecutionRequest, policy: Policy, secrets: Mapping[str, bytes], authorities: Sequence[bytes]
+) -> Program:
     tail = policy.output_limit // 4
     return Program(
         language=request.language,
@@ -105,7 +122,7 @@ def _program(request: ExecutionRequest, policy: Policy, secrets: Mapping[str, by
         head_bytes=policy.output_limit - tail,
         tail_bytes=tail,
         stdin=request.stdin,
-        files=_files(request, policy),
+        files=(*_files(request, policy), *_trusted(policy, authorities)),
         artifacts=ArtifactLimits(
             files=policy.artifact_count,
             each_bytes=policy.artifact_limit,
@@ -160,6 +177,11 @@ def _files(request: ExecutionRequest, policy: Policy) -> tuple[tuple[str, bytes]
             )
         taken.add(path)
     return request.files
+
+
+def _trusted(policy: Policy, authorities: Sequence[bytes]) -> tuple[tuple[str, bytes], ...]:
+    """Return the file of authorities; it is there, too, where the variables name it and nothing was added."""
+    return ((TRUST_FILE, trust_file(*authorities)),) if trusts_more(policy) else ()
 
 
 def _timeout(request: ExecutionRequest, policy: Policy) -> float:

@@ -139,7 +139,7 @@ def find(invocation: Invocation) -> Found:
         name=choice.entry or (_name_of(folder, user_file) if folder else NO_FOLDER),
         folder=folder,
         mounts=mounts,
-        egress=_egress(user_file, choice.entry),
+        egress=_egress(user_file, choice.entry, invocation.places),
         secrets=_secrets(user_file, choice.entry, invocation.places),
         layers=user_file.layers(choice.entry),
         sources={
@@ -357,8 +357,11 @@ def _entry_folder(
     return folder, source(user_file.document, "workspaces", entry, "path")
 
 
-def _egress(user_file: UserFile, entry: str | None) -> EgressSettings:
-    return user_file.settings.workspaces[entry].egress if entry else EgressSettings()
+def _egress(user_file: UserFile, entry: str | None, places: Places) -> EgressSettings:
+    """Return what an entry's programs may reach, files by their absolute paths."""
+    egress = user_file.settings.workspaces[entry].egress if entry else EgressSettings()
+    bundle = egress.ca_bundle and str(places.expand(egress.ca_bundle))
+    return egress.model_copy(update={"ca_bundle": bundle})
 
 
 def _secrets(user_file: UserFile, entry: str | None, places: Places) -> Mapping[str, SecretSettings]:

@@ -58,7 +58,12 @@ def _example_table(header: str, table: type[Settings]) -> str:
         example = ["[[workspaces.example.mounts]]", 'source = "~/models"', 'target = "/models"']
         return "\n".join([*lines, *(f"# {line}" for line in example)]) + "\n"
     if table is EgressSettings:
-        example = ["[workspaces.example.egress]", 'allow = ["api.example.com"]', 'upstream_proxy = ""']
+        example = [
+            "[workspaces.example.egress]",
+            'allow = ["api.example.com"]',
+            'upstream_proxy = ""',
+            'ca_bundle = ""',
+        ]
         return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
     if table is SecretSettings:
         example = [

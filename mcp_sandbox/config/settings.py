@@ -338,13 +338,16 @@ class EgressSettings(Settings):
     """Hosts such as `"api.example.com"`, `"*.example.com:443"` or `"http://intranet.example:8080"`; none by default."""
     upstream_proxy: Annotated[str, AfterValidator(_upstream)] = ""
     """HTTP proxy that this machine has to use, such as `http://proxy.example:3128`; empty for none."""
+    ca_bundle: Annotated[str, AfterValidator(_absolute)] = ""
+    """File of certificates (PEM) that programs trust beside the public authorities', such as a company's own; empty
+    for none."""
 
 
 _RESERVED_NAME = re.compile(
     # What Python, the loader, shells or libraries read: a secret there would change how programs run.
     "PATH|HOME|LANG|LC_.*|TMPDIR|TMP|TEMP|TERM|USER|LOGNAME|SHELL|PWD|OLDPWD|IFS|ENV|BASH.*|SHELLOPTS|PS[0-4]"
     "|PROMPT_COMMAND|LD_.*|DYLD_.*|GCONV_PATH|GLIBC_.*|MALLOC_.*|LOCPATH|NLSPATH|PYTHON.*|(.*_)?PROXY|NODE_OPTIONS"
-    "|PERL5.*|RUBY(OPT|LIB)|GIT_(SSH|EXEC|CONFIG|PROXY).*"
+    "|PERL5.*|RUBY(OPT|LIB)|GIT_(SSH|SSL|EXEC|CONFIG|PROXY).*|SSL_CERT_.*|.*_CA_BUNDLE|PIP_.*|NODE_EXTRA_CA_CERTS"
 )
 
 

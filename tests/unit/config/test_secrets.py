@@ -32,7 +32,8 @@ def test_other_workspaces_have_none(user: User) -> None:
 @pytest.mark.parametrize(
     "name",
     ["PATH", "HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "ENV", "IFS",
-     "HTTP_PROXY", "ALL_PROXY", "NO_PROXY", "PROXY", "NODE_OPTIONS", "GIT_SSH_COMMAND"],
+     "HTTP_PROXY", "ALL_PROXY", "NO_PROXY", "PROXY", "NODE_OPTIONS", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO",
+     "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_INDEX_URL", "NODE_EXTRA_CA_CERTS"],
 )  # fmt: skip
 def test_a_name_that_changes_how_programs_run_is_refused(user: User, name: str) -> None:
     user.write(SECRETS.format(name=name, source='{ env = "X" }'))
