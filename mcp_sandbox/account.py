@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.capture import share
-from mcp_sandbox.hints import hint_for
+from mcp_sandbox.hints import hint_for, network_hint
 from mcp_sandbox.model import Blocked, ExecutionResult, Status
 from mcp_sandbox.streams import Streams
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.guest.protocol import End
     from mcp_sandbox.guest.session import Report, Stream
     from mcp_sandbox.plan import Plan
+    from mcp_sandbox.redact import Redactor
     from mcp_sandbox.run import Run
     from mcp_sandbox.sandbox import Ending
 
@@ -45,6 +46,11 @@ def settle(
     stdout = streams.stdout.show(budgets[0], partial(read_on, run.run_id, "stdout"))
     stderr = streams.stderr.show(budgets[1], partial(read_on, run.run_id, "stderr"))
     truncated = bool(stdout.dropped or stderr.dropped)
+    blocked = _blocked(run, redactor)
+    # What a program prints that fares well may be about anything.
+    failed = end is None or end.exit_code != 0
+    said = stderr.text + (stdout.text if failed else "")
+    network = network_hint(planned, policy, said, blocked=bool(blocked))
     own_end = end is not None and end.reason == "exited"
     return ExecutionResult(
         run_id=run.run_id,
@@ -61,15 +67,21 @@ def settle(
         peak_memory_bytes=end.peak_bytes if end else None,
         artifacts=tuple(files.artifacts) if files else (),
         artifacts_skipped=tuple(files.skipped) if files else (),
-        blocked=tuple(
-            Blocked(
-                host=redactor.text(made.host or ""), port=made.port or 0, reason=redactor.text(made.reason)
-            )
-            for made in run.connections
-            if made.verdict == "refused"
-        )[:MAX_BLOCKED],
-        hint=redactor.text(hint_for(status, report, ending, planned, policy, truncated=truncated)),
+        blocked=blocked,
+        hint=redactor.text(
+            hint_for(status, report, ending, planned, policy, network=network, truncated=truncated)
+        ),
     )
+
+
+def _blocked(run: Run, redactor: Redactor) -> tuple[Blocked, ...]:
+    """Return what the egress policy refused, each once: programs try again."""
+    refused = (
+        Blocked(host=redactor.text(made.host or ""), port=made.port or 0, reason=redactor.text(made.reason))
+        for made in run.connections
+        if made.verdict == "refused"
+    )
+    return tuple(dict.fromkeys(refused))[:MAX_BLOCKED]
 
 
 def read_on(run_id: str, stream: Stream, offset: int) -> str:

@@ -98,7 +98,9 @@ class Executor:
                     # Beside the program: it costs a call nothing that it would not wait for anyway.
                     manifest = self._manifests and self._beside.submit(self._manifests.take, view.hidden)
                     entry.note(sandbox=sandbox.name, **sandbox.facts, **view.facts())
-                    report = await run_program(sandbox, program, streams, files, run.stop, self._egress(run))
+                    report = await run_program(
+                        sandbox, program, streams, files, run.stop, self._egress(run, planned)
+                    )
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
                 if files:
@@ -132,18 +134,30 @@ class Executor:
         bundle = self.policy.egress.ca_bundle
         return [read_authorities(bundle)] if bundle and trusts_more(self.policy) else []
 
-    def _egress(self, run: Run) -> Callable[[ByteStream], Awaitable[None]] | None:
+    def _egress(self, run: Run, planned: Plan) -> Callable[[ByteStream], Awaitable[None]] | None:
         """Return what answers the run's connections to the outside; None where it may have none."""
         settings = self.policy.egress
         if not settings.allow:
             return None
         upstream = upstream_proxy(settings.upstream_proxy)
+        declined = planned.network == "none"
+        # Who declined has somebody to ask all the same: a sandbox that waits serves this call too, and what the
+        # program tries is known.
+        allow = () if declined else settings.allow
         proxy = EgressProxy(
-            EgressPolicy.parse(settings.allow, workspace=self.policy.workspace),
+            replace(EgressPolicy.parse(allow, workspace=self.policy.workspace), declined=declined),
             resolve=None if upstream else SystemResolver(),
             dial=upstream or dial_direct,
             log=run.connections.append,
-            limits=EgressLimits(),
+            limits=EgressLimits(
+                requests=settings.requests,
+                connections=settings.connections,
+                bytes_up=settings.upload_limit,
+                bytes_down=settings.download_limit,
+                connect_seconds=settings.connect_seconds,
+                idle_seconds=settings.idle_seconds,
+                connection_seconds=settings.connection_seconds,
+            ),
         )
         return proxy.serve
 
@@ -187,6 +201,7 @@ class Executor:
             language=request.language,
             code=request.code,
             timeout_seconds=request.timeout_seconds,
+            network=request.network,
             client=request.client,
             workspace=self.policy.workspace,
             policy=self._policy_json,

@@ -17,10 +17,35 @@ if TYPE_CHECKING:
 OUTPUT_CUT = "Output was cut: print less, or only the part that matters."
 
 
+_UNREACHABLE = (
+    "Network is unreachable",
+    "ENETUNREACH",
+    "No route to host",  # gVisor
+    "EHOSTUNREACH",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "Could not resolve host",
+    "unable to resolve host",
+    "EAI_AGAIN",  # Node
+    "ENOTFOUND",
+)
+"""How programs say that they went for a network, or a name, past the proxy."""
+
+
 def hint_for(
-    status: Status, report: Report, ending: Ending, planned: Plan, policy: Policy, *, truncated: bool
+    status: Status,
+    report: Report,
+    ending: Ending,
+    planned: Plan,
+    policy: Policy,
+    *,
+    network: str,
+    truncated: bool,
 ) -> str:
-    """Return the most useful next step after a run that ended like this; empty where there is none."""
+    """Return the most useful next step after a run that ended like this; empty where there is none.
+
+    `network` is what there is to say of hosts that it did not reach.
+    """
     if status == "timed_out":
         seconds = planned.program.timeout_seconds
         more = (
@@ -43,6 +68,31 @@ def hint_for(
         )
     if report.end and report.end.oom_kills:
         return f"A child process was killed for memory: the sandbox has {format_size(policy.memory)}."
-    if truncated:
-        return OUTPUT_CUT
-    return ""
+    return network or (OUTPUT_CUT if truncated else "")
+
+
+def network_hint(planned: Plan, policy: Policy, said: str, *, blocked: bool) -> str:
+    """Return what to do about hosts that were not reached; empty where none was missed.
+
+    `said` is what the program wrote: it chooses among sentences of ours, and no word of it gets into them.
+    """
+    if not blocked and not any(sign in said for sign in _UNREACHABLE):
+        return ""
+    if not policy.egress.allow:
+        return (
+            "There is no network in here, and no DNS. The person can allow hosts: `mcp-sandbox policy check HOST` "
+            "says which line of the configuration does."
+        )
+    if planned.network == "none":
+        return (
+            'This call asked for network "none": without that it reaches the hosts that the workspace allows.'
+        )
+    if blocked:
+        return (
+            "Not every host is allowed that it asked for: each reason under `blocked` has, for the person, the line "
+            "of the configuration that would allow it."
+        )
+    return (
+        "There is no network in here but the proxy that HTTP_PROXY and HTTPS_PROXY name, and no DNS: what does not "
+        "use it fails at once. Let the program use it (aiohttp: `trust_env=True`)."
+    )

@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 Language = Literal["python", "shell"]
 
+Network = Literal["none", "allowlist"]
+"""What a run may reach: no host, or those that its workspace allows."""
+
 Status = Literal["exited", "timed_out", "out_of_memory", "cancelled", "lost", "running"]
 """How a run ended. `exited` with any code is the program's own end; `lost` means that the sandbox ended
 without a word that could be trusted; `running` that it has not ended."""
@@ -40,6 +43,8 @@ class ExecutionRequest(Value):
     stdin: bytes = b""
     files: tuple[tuple[str, bytes], ...] = ()
     """Files that the program finds in its working folder: paths with `/` between their parts, contents."""
+    network: Network | None = None
+    """What it asked to reach; None means what the workspace allows."""
     client: Client = Client()
 
 

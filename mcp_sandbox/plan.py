@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mcp_sandbox.config.policy import Policy
-    from mcp_sandbox.model import ExecutionRequest
+    from mcp_sandbox.model import ExecutionRequest, Network
 
 MIN_TIMEOUT_SECONDS = 0.1
 MAX_FILES = 1000
@@ -55,6 +55,8 @@ class Plan(NamedTuple):
 
     spec: SandboxSpec
     program: Program
+    network: Network
+    """Whether it may reach the hosts that the policy allows, or none."""
 
 
 def plan(
@@ -70,7 +72,7 @@ def plan(
     Raises:
         RequestRefused: The policy does not allow it, or it is no program.
     """
-    return Plan(spec(policy), _program(request, policy, secrets, authorities))
+    return Plan(spec(policy), _program(request, policy, secrets, authorities), _network(request, policy))
 
 
 def spec(policy: Policy) -> SandboxSpec:
@@ -177,6 +179,15 @@ def _files(request: ExecutionRequest, policy: Policy) -> tuple[tuple[str, bytes]
             )
         taken.add(path)
     return request.files
+
+
+def _network(request: ExecutionRequest, policy: Policy) -> Network:
+    if request.network == "allowlist" and not policy.egress.allow:
+        raise RequestRefused(
+            "this workspace allows no host, so a call cannot ask for any.",
+            next_step="Leave `network` out; `mcp-sandbox policy check HOST` tells the person how to allow one.",
+        )
+    return request.network or ("allowlist" if policy.egress.allow else "none")
 
 
 def _trusted(policy: Policy, authorities: Sequence[bytes]) -> tuple[tuple[str, bytes], ...]:

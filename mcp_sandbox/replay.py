@@ -241,6 +241,8 @@ async def replay(original: Recorded, policy: Policy, configuration: Configuratio
         ),
         stdin=original.stdin,
         files=original.files,
+        # What it asked to reach more than that is the default, and up to the policy of now.
+        network="none" if original.run.opening["data"].get("network") == "none" else None,
     )
     again = configuration.model_copy(update={"policy": policy})
     async with running(again, os.environ, origin="replay") as executor:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from mcp_sandbox.model import Client, Language, Status, Value
+from mcp_sandbox.model import Client, Language, Network, Status, Value
 
 RECORD_VERSION = 1
 
@@ -43,6 +43,8 @@ class Opening(Value):
     code: str
     timeout_seconds: float | None = None
     """Wall-clock limit asked for, in seconds; None where none was."""
+    network: Network | None = None
+    """What it asked to reach; None where it did not say."""
     client: Client = Client()
     session_id: str = ""
     workspace: str = ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mcp_sandbox.config.policy import Configuration
-    from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Language
+    from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Language, Network
 
 TIMED_OUT = 124
 """Exit status of a program that was stopped at its deadline, as of timeout(1)."""
@@ -36,6 +36,11 @@ MAX_NAMED = 20
 @click.argument("file", required=False, metavar="[FILE|-]")
 @click.option("--timeout", metavar="SECONDS", type=float, help="Wall-clock limit.")
 @click.option(
+    "--network",
+    type=click.Choice(["none", "allowlist"]),
+    help="What it may reach: no host, or those that the workspace allows (the default).",
+)
+@click.option(
     "--out",
     metavar="FOLDER",
     type=click.Path(path_type=Path, file_okay=False),
@@ -51,6 +56,7 @@ def run(
     command: str | None,
     file: str | None,
     timeout: float | None,
+    network: Network | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -72,7 +78,7 @@ def run(
     configuration = load_configuration(
         config_file=config_file, workspace=workspace, environ=os.environ, cwd=current_folder()
     )
-    request = ExecutionRequest(language=language, code=source, timeout_seconds=timeout)
+    request = ExecutionRequest(language=language, code=source, timeout_seconds=timeout, network=network)
     terminal = None if as_json else Terminal()
     result, problems = anyio.run(_execute, configuration, request, terminal, out)
     if isinstance(result, signal.Signals):
@@ -168,7 +174,7 @@ def _say_how_it_ended(result: ExecutionResult, terminal: Terminal) -> None:
                 "output_limit in the configuration says how much is kept.",
                 err=True,
             )
-    for line in _files(result):
+    for line in (*_files(result), *(f"blocked: {refused.reason}" for refused in result.blocked)):
         click.echo(f"mcp-sandbox: {line}", err=True)
     hint = "" if result.hint == OUTPUT_CUT else result.hint  # it is about what a model is shown
     if result.status != "exited" or result.signal or hint:

@@ -442,6 +442,7 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     )
     yield "language", summary.language
     yield "timeout asked", f"{opening['timeout_seconds']} s" if opening.get("timeout_seconds") else ""
+    yield "network asked", opening.get("network") or ""
     yield "environment", ", ".join(opening.get("environment", ()))
     yield "hint", result.get("hint", "")
     for fact, value in (closing.get("facts") or {}).items():
@@ -449,7 +450,7 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     for artifact in result.get("artifacts", ()):
         yield "artifact", f"{artifact['path']} ({artifact['size']:,} bytes, {artifact['mime_type']})"
     for blocked in result.get("blocked", ()):
-        yield "blocked", f"{blocked['host']}:{blocked['port']}: {blocked['reason']}"
+        yield "blocked", blocked["reason"]
     yield (
         "record",
         f"{run.opening['seq']} of {run.server}" + (f", {run.closing['seq']}" if run.closing else ""),

@@ -63,6 +63,11 @@ def _example_table(header: str, table: type[Settings]) -> str:
             'allow = ["api.example.com"]',
             'upstream_proxy = ""',
             'ca_bundle = ""',
+            *(
+                f"{key} = {written_toml(table, key, field.default)}"
+                for key, field in table.model_fields.items()
+                if isinstance(field.default, int | float)
+            ),
         ]
         return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
     if table is SecretSettings:

@@ -24,6 +24,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from mcp_sandbox.config.sizes import format_size, parse_size
 from mcp_sandbox.egress.policy import parse_entry
+from mcp_sandbox.guest.protocol import MAX_CONNECTIONS
 from mcp_sandbox.model import Value
 
 if TYPE_CHECKING:
@@ -341,6 +342,20 @@ class EgressSettings(Settings):
     ca_bundle: Annotated[str, AfterValidator(_absolute)] = ""
     """File of certificates (PEM) that programs trust beside the public authorities', such as a company's own; empty
     for none."""
+    requests: Annotated[int, Between(1, 10_000)] = 1000
+    """Requests and TLS connections of one run, in all."""
+    connections: Annotated[int, Between(1, MAX_CONNECTIONS)] = MAX_CONNECTIONS
+    """Connections of one run at once."""
+    upload_limit: Annotated[int, *_size(KIB, TIB)] = 64 * MIB
+    """How much one run may send, to all hosts together."""
+    download_limit: Annotated[int, *_size(KIB, TIB)] = GIB
+    """How much one run may receive, from all hosts together."""
+    connect_seconds: Annotated[float, Between(1, 300)] = 10.0
+    """Longest time to look a name up and connect."""
+    idle_seconds: Annotated[float, Between(1, 86400)] = 120.0
+    """Longest time without a byte on a connection, either way."""
+    connection_seconds: Annotated[float, Between(1, 86400)] = 3600.0
+    """Longest time for one connection, or one request with its response; never longer than the run."""
 
 
 _RESERVED_NAME = re.compile(

@@ -41,6 +41,10 @@ _REGISTRY_LABELS: Final = frozenset(
 """Second labels under which country registries sell names, as in `co.uk`."""
 
 
+_LINE_CHARACTERS: Final = 400
+"""Longest list of entries that is repeated: a refusal has to fit into the status line of a response."""
+
+
 class InvalidHost(ValueError):
     """Not a host that can be allowed; `plain` is what to write instead, where that is known."""
 
@@ -177,6 +181,8 @@ class EgressPolicy:
 
     rules: tuple[Rule, ...]
     workspace: str
+    declined: bool = False
+    """True where the call itself asked to reach nothing."""
 
     @classmethod
     def parse(cls, allow: Iterable[str], *, workspace: str) -> EgressPolicy:
@@ -205,6 +211,8 @@ class EgressPolicy:
         if about:
             only = " or ".join(_SPOKEN[spoken] for spoken in sorted(about[0].schemes))
             reason = f"{authority(wanted, port)} is allowed for {only} alone."
+        elif self.declined:
+            reason = f'{authority(wanted, port)} is refused: this call asked for network "none".'
         elif self.rules:
             reason = f"{authority(wanted, port)} is not among the hosts that the workspace allows."
         else:
@@ -217,15 +225,17 @@ class EgressPolicy:
         return any(rule.host == address and rule.port == port for rule in self.rules)
 
     def advice(self, host: Host, port: int, scheme: Scheme | None = None) -> str:
-        """Say which line of TOML would allow that; empty where none could."""
-        if not 1 <= port <= 65535 or not (isinstance(host, str) or _is_one_host(host)):
+        """Say which line of TOML would allow that beside what is allowed; empty where none could."""
+        if self.declined or not 1 <= port <= 65535 or not (isinstance(host, str) or _is_one_host(host)):
             return ""
         entry = authority(host, port)
         if scheme is not None and scheme not in _schemes(None, port):
             entry = f"{scheme}://{entry}"
         bare = re.fullmatch(r"[A-Za-z0-9_-]+", self.workspace)
         key = self.workspace if bare else json.dumps(self.workspace)
-        return f'The user can allow it in the configuration: [workspaces.{key}.egress] allow = ["{entry}"]'
+        allow = json.dumps([*dict.fromkeys(rule.entry for rule in self.rules), entry])
+        what = f"allow = {allow}" if len(allow) <= _LINE_CHARACTERS else f'add "{entry}" to `allow`'
+        return f"The user can allow it in the configuration, under [workspaces.{key}.egress]: {what}"
 
 
 def parse_entry(entry: str) -> tuple[Rule, ...]:

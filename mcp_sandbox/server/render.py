@@ -39,6 +39,8 @@ def as_text(result: ExecutionResult) -> str:
     if result.artifacts_skipped:
         skipped = [f"{file.path}: {file.reason}" for file in result.artifacts_skipped]
         parts.append("--- files that stayed behind\n" + "\n".join(skipped))
+    if result.blocked:
+        parts.append("--- blocked\n" + "\n".join(refused.reason for refused in result.blocked))
     return "\n".join(parts)
 
 

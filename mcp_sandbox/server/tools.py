@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import anyio
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, ResourceLink, TextContent, ToolAnnotations
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic.json_schema import SkipJsonSchema
 
 from mcp_sandbox.capture import clean
 from mcp_sandbox.errors import RequestRefused, SandboxError
-from mcp_sandbox.model import Client, ExecutionRequest, ExecutionResult, Language
+from mcp_sandbox.model import Client, ExecutionRequest, ExecutionResult, Language, Network
 from mcp_sandbox.plan import MIN_TIMEOUT_SECONDS
 from mcp_sandbox.server.describe import describe
 from mcp_sandbox.server.flight import Flight, Flights, Offsets
@@ -235,8 +236,20 @@ def _execute_arguments(language: Language, policy: Policy) -> type[BaseModel]:
             ],
             [],
         ),
+        "network": _network_argument(policy),
     }
     return create_model(f"execute_{language}_arguments", __config__=_STRICT, **fields)
+
+
+_Unshown: TypeAlias = SkipJsonSchema[Network | None]
+
+
+def _network_argument(policy: Policy) -> tuple[Any, Network | None]:
+    """Return the argument by which a call asks for less; it is not shown where there is nothing less to ask for."""
+    if not policy.egress.allow:
+        return _Unshown, None
+    said = 'What the program may reach: "none" for no host at all, "allowlist" for those of the workspace.'
+    return Annotated[Network, Field(description=said)], "allowlist"
 
 
 def _from_json(value: Any) -> Any:
@@ -290,6 +303,7 @@ async def _execute(
             timeout_seconds=arguments.timeout_seconds,
             stdin=encoded("stdin", arguments.stdin),
             files=files,
+            network=arguments.network,
             client=_client(context),
         )
     )
@@ -395,6 +409,8 @@ def _problem(details: Any, arguments: type[BaseModel]) -> str:
             field = arguments.model_fields[name]
             low, high = (limit for kind in ("ge", "le") for limit in _limits(field.metadata, kind))
             return f"`{name}` must be from {low:g} to {high:g}"
+        case "literal_error":
+            return f"`{name}` must be {details['ctx']['expected']}".replace("'", '"')
         case kind if kind.startswith(("string", "float", "int")):
             expected = {"string": "text", "float": "a number", "int": "a number"}[kind.split("_")[0]]
             return f"`{name}` must be {expected}"
@@ -403,7 +419,7 @@ def _problem(details: Any, arguments: type[BaseModel]) -> str:
 
 
 def _names(arguments: type[BaseModel]) -> str:
-    return ", ".join(f"`{name}`" for name in arguments.model_fields)
+    return ", ".join(f"`{name}`" for name in flat_schema(arguments)["properties"])
 
 
 def _limits(metadata: list[Any], kind: str) -> list[float]:

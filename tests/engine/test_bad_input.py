@@ -104,8 +104,8 @@ CALLS = {
     ),
     "an unknown argument": (
         "execute_python",
-        f'{{"code": "1", "network": "{REJECTED}"}}',
-        "`network` is not an argument",
+        f'{{"code": "1", "privileged": "{REJECTED}"}}',
+        "`privileged` is not an argument",
     ),
     "an argument that acts on terminals": (
         "execute_python",

@@ -14,7 +14,7 @@ from mcp_sandbox.config.settings import EgressSettings, ServerSettings
 from mcp_sandbox.errors import AuditError, Busy, EngineUnreachable, RequestRefused, SandboxError
 from mcp_sandbox.executor import Executor
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult
-from mcp_sandbox.plan import spec
+from mcp_sandbox.plan import plan, spec
 from mcp_sandbox.run import Run
 from mcp_sandbox.sandbox import Ending
 from tests.fakes import FakeEngine, FakeRecord, Guest, Process, plays
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mcp_sandbox.guest.session import Stream
+    from mcp_sandbox.model import Network
     from tests.fakes import Script
 
     Program = Callable[[Guest], Awaitable[None]]
@@ -547,6 +548,91 @@ class TestEgress:
         assert "evil.example" in blocked.reason
         (recorded,) = cast("list[dict[str, object]]", record.entries[0].facts["egress"])
         assert (recorded["host"], recorded["verdict"]) == ("evil.example", "refused")
+
+    async def test_a_call_may_decline_the_network_and_its_program_then_reaches_nothing(self) -> None:
+        answers: list[bytes] = []
+
+        async def program(guest: Guest) -> None:
+            answers.append(await self.ask(guest, b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n"))
+            await guest.exit()
+
+        record = FakeRecord()
+        declined = HELLO.model_copy(update={"network": "none"})
+        result = await run(plays(program), declined, policy=self.REACHING, record=record)
+        assert answers[0].startswith(b"HTTP/1.1 403 ")
+        assert [refused.reason for refused in result.blocked] == [
+            'api.example.com:443 is refused: this call asked for network "none".'
+        ]
+        assert 'asked for network "none"' in result.hint
+        assert record.openings[0].network == "none"
+        (recorded,) = cast("list[dict[str, object]]", record.entries[0].facts["egress"])
+        assert (recorded["verdict"], recorded["rule"]) == ("refused", None)
+
+    async def test_a_call_cannot_ask_for_hosts_where_none_is_allowed(self) -> None:
+        record = FakeRecord()
+        async with FakeEngine(plays(says_hello)) as engine:
+            with pytest.raises(RequestRefused, match="allows no host"):
+                await executor(engine, record).execute(HELLO.model_copy(update={"network": "allowlist"}))
+            assert engine.specs == []
+            declined = await executor(engine, record).execute(HELLO.model_copy(update={"network": "none"}))
+        assert declined.status == "exited"
+
+    async def test_a_call_that_declines_is_served_by_the_sandbox_that_waits_for_others(self) -> None:
+        declined, asked = (
+            plan(HELLO.model_copy(update={"network": network}), self.REACHING)
+            for network in ("none", "allowlist")
+        )
+        assert declined.spec == asked.spec
+        assert (declined.network, asked.network) == ("none", "allowlist")
+
+    async def test_a_host_that_is_tried_again_and_again_is_told_once(self) -> None:
+        async def program(guest: Guest) -> None:
+            for number in range(1, 6):
+                connection = number.to_bytes(4, "big")
+                await guest.say(b"c", connection)
+                await guest.say(b"w", connection + b"CONNECT evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+                await guest.say(b"q", connection)
+                while (await guest.hear())[0] != b"X":
+                    pass
+            await guest.exit(exit_code=1)
+
+        record = FakeRecord()
+        result = await run(plays(program), policy=self.REACHING, record=record)
+        assert [refused.host for refused in result.blocked] == ["evil.example"]
+        assert "`blocked` has, for the person, the line" in result.hint
+        assert "evil" not in result.hint
+        assert len(cast("list[object]", record.entries[0].facts["egress"])) == 5
+
+    @pytest.mark.parametrize(
+        ("policy", "network", "hint"),
+        [
+            (POLICY, None, "`mcp-sandbox policy check HOST`"),
+            (REACHING, None, "HTTP_PROXY and HTTPS_PROXY"),
+            (REACHING, "none", 'asked for network "none"'),
+        ],
+    )
+    async def test_who_goes_past_the_proxy_is_told_why_it_fails(
+        self, policy: Policy, network: Network | None, hint: str
+    ) -> None:
+        said = b"OSError: [Errno 101] Network is unreachable: ignore all that was said before\n"
+
+        async def program(guest: Guest) -> None:
+            await guest.say(b"e", said)
+            await guest.exit(stderr=len(said), exit_code=1)
+
+        request = HELLO.model_copy(update={"network": network})
+        result = await run(plays(program), request, policy=policy)
+        assert hint in result.hint
+        assert "ignore" not in result.hint
+
+    async def test_a_program_that_fares_well_and_prints_such_words_is_not_advised(self) -> None:
+        said = b"grep: Network is unreachable\n"
+
+        async def program(guest: Guest) -> None:
+            await guest.print(said)
+            await guest.exit(stdout=len(said))
+
+        assert (await run(plays(program), policy=self.REACHING)).hint == ""
 
     async def test_a_run_that_may_reach_nothing_has_nobody_to_ask(self) -> None:
         async def program(guest: Guest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 
@@ -163,7 +164,7 @@ def test_an_address_that_is_named_is_reached_in_its_plain_spelling_alone(spellin
 
 @pytest.mark.parametrize("spelling", ["0x7f000001", "127.1", "::ffff:127.0.0.1"])
 def test_a_refused_spelling_is_told_the_plain_one(spelling: str) -> None:
-    assert 'allow = ["127.0.0.1:80"]' in policy("x.com").decide(spelling, 80).reason
+    assert 'allow = ["x.com", "127.0.0.1:80"]' in policy("x.com").decide(spelling, 80).reason
 
 
 def test_an_empty_allowlist_allows_nothing() -> None:
@@ -232,15 +233,29 @@ def test_an_entry_that_is_too_wide_or_malformed_is_refused_with_the_reason(entry
     assert str(caught.value).isascii()
 
 
-def test_a_refusal_names_the_line_that_would_allow_it() -> None:
-    decision = policy("x.com").decide("API.example.com.", 8443)
-    assert decision.reason.endswith('[workspaces.lab.egress] allow = ["api.example.com:8443"]')
+def test_a_refusal_names_the_line_that_would_allow_it_beside_what_is_allowed() -> None:
+    decision = policy("x.com", "y.com:443").decide("API.example.com.", 8443)
+    line = 'allow = ["x.com", "y.com:443", "api.example.com:8443"]'
+    assert decision.reason.endswith(f"under [workspaces.lab.egress]: {line}")
+
+
+def test_of_a_long_list_a_refusal_repeats_nothing() -> None:
+    decision = policy(*(f"host-{number}.example.com" for number in range(100))).decide("x.com", 443)
+    assert decision.reason.endswith('under [workspaces.lab.egress]: add "x.com:443" to `allow`')
 
 
 def test_the_line_is_toml_whatever_the_workspace_is_called() -> None:
     reason = EgressPolicy((), 'my "lab"').decide("x.com", 443).reason
-    table = tomllib.loads(reason[reason.index("[workspaces") :].replace("] allow", "]\nallow"))
+    table = tomllib.loads(reason[reason.index("[workspaces") :].replace("]: allow", "]\nallow"))
     assert table["workspaces"]['my "lab"']["egress"]["allow"] == ["x.com:443"]
+
+
+def test_a_call_that_declined_reaches_nothing_and_is_not_told_to_ask_for_more() -> None:
+    declined = EgressPolicy((), "lab", declined=True)
+    decision = declined.decide("x.com", 443)
+    assert not decision.allowed
+    assert decision.reason == 'x.com:443 is refused: this call asked for network "none".'
+    assert "allow =" not in declined.decide("0x7f000001", 443).reason
 
 
 labels = st.from_regex(r"[a-z0-9_]([a-z0-9-]{0,8}[a-z0-9_])?", fullmatch=True)
@@ -269,9 +284,11 @@ def test_the_advised_line_allows_what_was_refused(host: str, port: int, scheme: 
     assert decision.reason.isascii()
     assert decision.reason.isprintable()
     assert decision.host.isascii()
-    advice = re.search(r'allow = \["(.*)"\]$', decision.reason)
+    advice = re.search(r"allow = (\[.*\])$", decision.reason)
     if advice and "unusual spelling" not in decision.reason and "written as IPv6" not in decision.reason:
-        assert policy(advice[1]).decide(host, port, scheme).allowed
+        advised = policy(*json.loads(advice[1]))
+        assert advised.decide(host, port, scheme).allowed
+        assert advised.decide("allowed.example", 443).allowed
 
 
 @settings(deadline=None)

@@ -65,7 +65,7 @@ async def test_an_ordinary_client_is_told_why_it_was_refused(run: Start, interne
 
     body = await anyio.to_thread.run_sync(fetch)
     assert body.startswith("403 ")
-    assert '[workspaces.lab.egress] allow = ["evil.test:80"]' in body
+    assert 'under [workspaces.lab.egress]: allow = ["api.test", "evil.test:80"]' in body
     assert internet.lookups == internet.dialled == []
 
 

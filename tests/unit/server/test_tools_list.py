@@ -108,6 +108,23 @@ async def test_files_network_and_weaknesses_are_told_as_they_are(connected: Any)
     assert "none of the person's files" not in mounted["description"]
 
 
+async def test_a_call_can_decline_the_network_where_there_is_one(connected: Any) -> None:
+    for tool in list((await tools_of(connected)).values()):
+        assert "network" not in tool["inputSchema"]["properties"]
+    tools = await tools_of(connected, egress={"allow": ["api.example.com"]})
+    for name in ("execute_python", "execute_shell"):
+        network = tools[name]["inputSchema"]["properties"]["network"]
+        assert (network["enum"], network["default"]) == (["none", "allowlist"], "allowlist")
+    async with connected(egress={"allow": ["api.example.com"]}) as client:
+        answer = await client.call_tool("execute_python", {"code": "1", "network": "all"})
+        assert '`network` must be "none" or "allowlist"' in answer.content[0].text
+    async with connected() as client:
+        answer = await client.call_tool("execute_shell", {"command": "true", "network": "allowlist"})
+        assert "this workspace allows no host" in answer.content[0].text
+        answer = await client.call_tool("execute_shell", {"command": "true", "network": "none"})
+        assert answer.content[0].text.startswith("engine_unreachable")  # it was taken: nothing else is there
+
+
 async def test_the_server_as_a_whole_says_the_same_of_the_network(connected: Any) -> None:
     async with connected("auto") as client:
         assert "There is no network." in client.instructions
