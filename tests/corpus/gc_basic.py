@@ -1,5 +1,5 @@
 import gc
-print(gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.garbage, gc.get_freeze_count())
+print(gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.garbage)
 class Cycle:
     def __del__(self):
         print("collected")

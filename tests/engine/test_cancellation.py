@@ -102,7 +102,7 @@ async def test_a_call_taken_back_while_its_sandbox_is_removed_is_answered_once_a
     engine_client: APIClient,
     folder: Path,
 ) -> None:
-    hold = proxy.hold("DELETE .*/containers/", moment=side)
+    hold = proxy.hold("POST .*/wait", moment=side)
     taken_back = await server.begin("execute_shell", command="echo done")
     await hold.until_reached()
     await server.cancel(taken_back)

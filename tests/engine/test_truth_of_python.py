@@ -17,7 +17,7 @@ from mcp_sandbox.config.policy import Policy
 from mcp_sandbox.engines.docker.connection import connect
 from mcp_sandbox.engines.docker.engine import DockerEngine
 from mcp_sandbox.guest.session import Program, run_program
-from mcp_sandbox.plan import spec
+from mcp_sandbox.plan import ready_spec, spec
 from tests.corpus.cases import CASES, Case
 
 if TYPE_CHECKING:
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
     import docker
 
-    from mcp_sandbox.sandbox import Sandbox
+    from mcp_sandbox.sandbox import Sandbox, SandboxSpec
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 PLAIN_PYTHON = Path(__file__).with_name("plain_python.py").read_text(encoding="utf-8")
 SANDBOXED = spec(Policy(image="mcp-sandbox/minimal"))
+PRELOADED = ready_spec(Policy(image="mcp-sandbox/minimal", preload=("decimal", "http.client", "sqlite3")))
 PLAIN = SANDBOXED.model_copy(update={"command": ("python3", "-c", PLAIN_PYTHON)})
 AT_ONCE = 4
 MOST_OUTPUT = 4 << 20
@@ -116,8 +117,10 @@ async def run_sandboxed(sandbox: Sandbox, case: Case) -> Outcome:
     return Outcome(stdout, stderr, report.end.exit_code, report.end.signal)
 
 
-async def run_when_python_waits(engine: DockerEngine, client: docker.APIClient, case: Case) -> Outcome:
-    async with engine.launch(SANDBOXED) as sandbox:
+async def run_when_python_waits(
+    engine: DockerEngine, client: docker.APIClient, case: Case, sandboxed: SandboxSpec = SANDBOXED
+) -> Outcome:
+    async with engine.launch(sandboxed) as sandbox:
         while not await anyio.to_thread.run_sync(python_waits, client, sandbox.name):  # noqa: ASYNC110
             await anyio.sleep(0.05)  # the engine has no event for it
         return await run_sandboxed(sandbox, case)
@@ -145,13 +148,35 @@ async def test_a_program_does_for_waiting_python_what_it_does_for_plain_python(
     topic: str,
     subtests: pytest.Subtests,
 ) -> None:
+    await compare(engine, engine_client, truth, topic, SANDBOXED, subtests)
+
+
+@pytest.mark.parametrize("topic", ["exit", "gc", "import", "main"])
+async def test_a_program_does_the_same_where_modules_were_imported_before_it_came(
+    engine: DockerEngine,
+    engine_client: docker.APIClient,
+    truth: dict[str, Outcome],
+    topic: str,
+    subtests: pytest.Subtests,
+) -> None:
+    await compare(engine, engine_client, truth, topic, PRELOADED, subtests)
+
+
+async def compare(
+    engine: DockerEngine,
+    client: docker.APIClient,
+    truth: dict[str, Outcome],
+    topic: str,
+    sandboxed: SandboxSpec,
+    subtests: pytest.Subtests,
+) -> None:
     slots = anyio.CapacityLimiter(AT_ONCE)
     outcomes: dict[str, Outcome] = {}
 
     async def run(case: Case) -> None:
         async with slots:
             with anyio.fail_after(60):
-                outcomes[case.name] = await run_when_python_waits(engine, engine_client, case)
+                outcomes[case.name] = await run_when_python_waits(engine, client, case, sandboxed)
 
     async with anyio.create_task_group() as tasks:
         for case in CASES:

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import docker.errors
 
-from mcp_sandbox.engines.docker.errors import build_command
+from mcp_sandbox.engines.docker.errors import FOREIGN, build_command
 from mcp_sandbox.engines.docker.lockdown import LABEL, container_config
 from mcp_sandbox.engines.docker.stream import AttachStream
 from mcp_sandbox.errors import EngineError, EngineUnreachable, EngineUnsafe, ImageMissing, RuntimeMissing
@@ -36,6 +36,8 @@ LAUNCH_SECONDS = 40.0
 CLOSE_SECONDS = 1.5
 """Longest wait for the last containers to go, when the engine is left."""
 _ENDING_SECONDS = 2.0
+_GOES_SECONDS = 1
+"""How long a container whose stream was let go has to go by itself: a kill costs the engine a process of its own."""
 _KILLED = 128 + signal.SIGKILL
 _STARTS_AT_ONCE = 8
 _REMOVALS_AT_ONCE = 4
@@ -181,6 +183,7 @@ class _Launch:
         """Set when `begin` is over, whatever came of it."""
         self.facts: dict[str, str] = {}
         self._gone = False
+        self._started = False
         self._stream: AttachStream | None = None
 
     def begin(self) -> AttachStream:
@@ -194,6 +197,7 @@ class _Launch:
                 self._create(client)
                 stream = self._attach(client)
                 client.start(self.name)
+                self._started = True
                 return stream
         finally:
             self.begun.set()
@@ -241,9 +245,10 @@ class _Launch:
             stream.close()
 
     def remove(self) -> None:
-        """Kill and remove, whatever state the container is in, if it is there at all."""
+        """See the container gone, whatever state it is in: by itself, else killed and removed."""
         with self._connection.client() as client:
-            _remove(client, self.name)
+            if not (self._started and _goes(client, self.name)):
+                _remove(client, self.name)
 
     def ending(self) -> Ending:
         """Ask the engine's event history, which keeps what an auto-removed container can no longer tell."""
@@ -297,6 +302,17 @@ def _sweep(connection: Connection, labels: Mapping[str, str], is_dead: Callable[
                 _remove(client, container["Id"])
                 removed += 1
     return removed
+
+
+def _goes(client: APIClient, name: str) -> bool:
+    """Tell whether a container that was started, and let go, went by itself: its agent ends, the engine removes it."""
+    try:
+        ended = client.wait(name, timeout=_GOES_SECONDS, condition="removed")
+    except docker.errors.NotFound:
+        return True
+    except FOREIGN:
+        return False  # what is wrong, the removal will meet too
+    return not ended.get("Error")
 
 
 def _remove(client: APIClient, name: str) -> None:

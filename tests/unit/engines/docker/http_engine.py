@@ -38,6 +38,8 @@ class HttpEngine(ThreadingUnixStreamServer):
         """Requests that fail."""
         self.answers: dict[str, tuple[int, str]] = {}
         """Requests that are answered with another status and these words."""
+        self.auto_remove = False
+        """Whether a container that is let go goes by itself."""
         self.containers: set[str] = set()
         super().__init__(str(path), Answer)
         self.url = f"unix://{path}"
@@ -102,6 +104,14 @@ class Answer(BaseHTTPRequestHandler):
                 self.close_connection = True
             case ["POST", "/containers/start"]:
                 self.say(204)
+            case ["POST", "/containers/wait"]:
+                if not self.server.auto_remove:
+                    self.say(500, {"message": "it does not go"})
+                else:
+                    self.say(
+                        200 if name in containers else 404, {"StatusCode": 0, "message": "no such container"}
+                    )
+                    containers.discard(name)
             case ["DELETE", "/containers"]:
                 status = 204 if name in containers else 404
                 containers.discard(name)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 LABELS = {"server": "s", "host": "h"}
-CREATE, START, REMOVE = "POST /containers/create", "POST /containers/start", "DELETE /containers"
+CREATE, START = "POST /containers/create", "POST /containers/start"
+WAIT, REMOVE = "POST /containers/wait", "DELETE /containers"
 FACTS = EngineFacts(
     version="27.0.1",
     api_version="1.44",
@@ -68,11 +69,25 @@ async def until(engine: HttpEngine, request: str, times: int = 1) -> None:
     await anyio.to_thread.run_sync(engine.until, request, times)
 
 
-async def test_what_is_launched_is_removed(http_engine: HttpEngine, connection: Connection) -> None:
+async def test_what_goes_by_itself_costs_no_kill(http_engine: HttpEngine, connection: Connection) -> None:
+    http_engine.auto_remove = True
     with anyio.fail_after(20):
         async with DockerEngine(connection, LABELS) as engine:
             await launch(engine)
-    assert http_engine.asked[-2:] == [START, REMOVE]
+    assert http_engine.asked[-2:] == [START, WAIT]
+    assert not http_engine.containers
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_what_does_not_go_by_itself_is_killed_and_removed(
+    http_engine: HttpEngine, connection: Connection, hangs: bool
+) -> None:
+    if hangs:
+        http_engine.hold[WAIT] = threading.Event()
+    with anyio.fail_after(20):
+        async with DockerEngine(connection, LABELS) as engine:
+            await launch(engine)
+            await until(http_engine, REMOVE)
     assert not http_engine.containers
 
 
@@ -119,10 +134,12 @@ async def test_an_engine_that_hangs_is_given_up_and_what_it_made_after_all_is_re
         async with DockerEngine(connection, LABELS) as engine:
             with pytest.raises(EngineUnreachable, match="did not start"):
                 await launch(engine)
-            go_on.set()
             # Where the creation was still under way, the removal had nothing to remove, and comes again. What
             # nobody waits for any more is not even created.
-            await until(http_engine, REMOVE, 0 if request_ == "GET /info" else 2)
+            removals = 0 if request_ == "GET /info" else 2
+            await until(http_engine, REMOVE, removals // 2)
+            go_on.set()
+            await until(http_engine, REMOVE, removals)
     assert not http_engine.containers
 
 
