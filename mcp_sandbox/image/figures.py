@@ -97,21 +97,22 @@ def prepare_pillow(image_show):
 
 
 def prepare_plotly(renderers_module):
-    """Let `show` write a page that needs nothing from elsewhere."""
-    import os
-
+    """Let `show` write a page that needs nothing from elsewhere, whatever it is asked to show it in."""
     from plotly.io.base_renderers import ExternalRenderer
 
     class Writer(ExternalRenderer):
+        config = None  # `show` sets what it is given where there is an attribute of that name
+
         def render(self, fig_dict):
             from plotly.io import to_html
 
-            page = to_html(fig_dict, include_plotlyjs=True, validate=False)
+            page = to_html(fig_dict, config=self.config, include_plotlyjs=True, validate=False)
             keep(".html", lambda file: file.write(page.encode("utf-8")))
 
-    renderers_module.renderers["sandbox"] = Writer()
-    if not os.environ.get("PLOTLY_RENDERER"):
-        renderers_module.renderers.default = "sandbox"
+    renderers = renderers_module.renderers
+    for name in [*renderers, "sandbox"]:  # a browser, a notebook: programs name what they were written for
+        renderers[name] = Writer()
+    renderers.default = "sandbox"
 
 
 def keep(ending, write):

@@ -113,7 +113,7 @@ def _is_standard(policy: Policy) -> bool:
 def _installed(policy: Policy) -> str:
     if _is_standard(policy):
         return (
-            "Installed: numpy, pandas, matplotlib, scipy, scikit-learn, pillow, openpyxl, requests and more; "
+            "Installed: numpy, pandas, matplotlib, plotly, scipy, scikit-learn, pillow, openpyxl, requests and more; "
             "bash, coreutils, git, jq, ripgrep, sqlite3. Nothing can be installed during a call."
         )
     return f"Image: {policy.image}. Nothing can be installed during a call."

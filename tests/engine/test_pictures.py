@@ -131,6 +131,22 @@ async def test_a_picture_that_is_shown_comes_out(server: RawClient) -> None:
     assert len(shown) == 4
 
 
+@pytest.mark.parametrize("where", ["", "'browser'", "'notebook'", "'png', config={'displayModeBar': False}"])
+async def test_a_plotly_figure_that_is_shown_comes_out_as_a_page_that_needs_nothing_else(
+    server: RawClient, where: str
+) -> None:
+    code = f"import plotly.express as px\npx.scatter(x=[1, 2], y=[3, 4], title='Größe').show({where})"
+    result, shown = await pictures(server, code)
+    assert (result["stdout"], result["stderr"], shown) == ("", "", [])
+    (page,) = result["artifacts"]
+    assert (page["path"], page["mime_type"]) == ("figure-1.html", "text/html")
+    found = await server.request("resources/read", {"uri": page["uri"]})
+    html = base64.b64decode(found["result"]["contents"][0]["blob"]).decode()
+    assert "Gr\\u00f6\\u00dfe" in html or "Größe" in html
+    assert 'src="http' not in html
+    assert ("displayModeBar" in html.rpartition("newPlot")[2]) == ("config" in where)
+
+
 async def test_a_program_that_draws_nothing_is_not_disturbed(server: RawClient) -> None:
     code = (
         "import sys\n"
