@@ -32,6 +32,10 @@ _ESCAPE_SEQUENCE = re.compile(
     rb"|(?:\[[0-?]*[ -/]*|\][^\x07\x1b\n]*)?\Z)"  # one that is cut off at the end
 )
 
+_BEGUN = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b\n]*|[PX^_][^\x1b\n]*|[ -/]*)\Z")
+_LONGEST_BEGUN = 256
+"""Bytes of an escape sequence that are waited for: text that only looks like one must come all the same."""
+
 
 def as_on_a_screen(data: bytes) -> bytes:
     """Return output without what only a terminal takes, and without what it would have written over."""
@@ -120,6 +124,27 @@ class Capture:
             rest.lines = None if skipped is None or self.lines is None else self.lines - skipped
         else:
             rest.lines = rest._head.count(b"\n") + rest._tail.count(b"\n")
+        return rest
+
+    def place(self, offset: int) -> int:
+        """Return where this byte of the stream is in what was kept; the marker's place where nobody kept it."""
+        if offset <= len(self._head):
+            return offset
+        tail_start = self.total - len(self._tail)
+        if offset < tail_start:
+            return len(self._head)
+        return offset - tail_start + len(self.kept()) - len(self._tail)
+
+    def unfinished(self) -> int:
+        """Count the bytes at the end that say nothing before the next ones have come."""
+        return unfinished(bytes((self._tail or self._head)[-_LONGEST_BEGUN:]))
+
+    def without_end(self, size: int) -> Capture:
+        """Return what there is but for the last bytes."""
+        rest = self.since(0)
+        end = rest._tail or rest._head
+        del end[len(end) - size :]
+        rest.total -= size
         return rest
 
     def last_line(self) -> str:
@@ -214,6 +239,12 @@ def _whole_character(data: bytes) -> bytes:
     while skip < min(3, len(data)) and data[skip] & 0xC0 == 0x80:
         skip += 1
     return data[skip:]
+
+
+def unfinished(data: bytes) -> int:
+    """Count the bytes at the end that begin a character or an escape sequence without ending it."""
+    begun = _BEGUN.search(data, max(0, len(data) - _LONGEST_BEGUN))
+    return len(data) - begun.start() if begun else partial_character(data)
 
 
 def partial_character(data: bytes) -> int:

@@ -26,6 +26,7 @@ from mcp_sandbox.egress.policy import EgressPolicy
 from mcp_sandbox.egress.proxy import EgressProxy
 from mcp_sandbox.egress.record import EgressLimits
 from mcp_sandbox.errors import AuditError, Busy
+from mcp_sandbox.guest.progress import Progress
 from mcp_sandbox.guest.session import run_program
 from mcp_sandbox.manifest import ManifestTaker
 from mcp_sandbox.plan import Plan, plan, spec, trusts_more
@@ -94,12 +95,12 @@ class Executor:
             planned = plan(request, self.policy, secrets.values, self._authorities())
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
             with collecting(entry.run_id, self.record.staging(entry.run_id), redactor) as files:
-                async with self._slot(), self._sandbox(planned) as (sandbox, program, view):
+                async with self._slot(run.progress), self._sandbox(planned) as (sandbox, program, view):
                     # Beside the program: it costs a call nothing that it would not wait for anyway.
                     manifest = self._manifests and self._beside.submit(self._manifests.take, view.hidden)
                     entry.note(sandbox=sandbox.name, **sandbox.facts, **view.facts())
                     report = await run_program(
-                        sandbox, program, streams, files, run.stop, self._egress(run, planned)
+                        sandbox, program, streams, files, run.stop, self._egress(run, planned), run.progress
                     )
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
@@ -177,7 +178,7 @@ class Executor:
         """
         # Under the last run's view, though it needs none: for that, a sandbox may be ready.
         seen = self.folders.latest.of(spec(self.policy))
-        async with self._slot(), self._engine.launch(seen) as sandbox:
+        async with self._slot(Progress()), self._engine.launch(seen) as sandbox:
             await run_program(sandbox, program, Streams(program, None), files)
 
     @asynccontextmanager
@@ -188,12 +189,15 @@ class Executor:
             yield sandbox, replace(planned.program, copies=view.copies), view
 
     @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
+    async def _slot(self, progress: Progress) -> AsyncIterator[None]:
         """Wait, first come first served, until fewer than `max_parallel` run."""
         waiting = self._running.statistics().tasks_waiting
         if waiting >= self._max_queued and self._running.available_tokens < 1:
             raise Busy(f"{waiting} calls wait already, which is the limit (max_queued).")
+        if self._running.available_tokens < 1:
+            progress.enter("queued")
         async with self._running:
+            progress.enter("starting")
             yield
 
     def _opening(self, request: ExecutionRequest, replay_of: str) -> Opening:

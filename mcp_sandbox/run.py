@@ -1,12 +1,13 @@
 """One run from the outside, while it goes on.
 
-Above: `executor`, which fills it in, and whoever watches. Below: `streams`, `guest.session`.
+Above: `executor`, which fills it in, and whoever watches. Below: `streams`, `guest`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mcp_sandbox.guest.progress import Progress
 from mcp_sandbox.guest.session import Stop
 
 if TYPE_CHECKING:
@@ -25,5 +26,6 @@ class Run:
         """Its output so far; None until it is planned."""
         self.watcher = watcher
         self.stop = Stop()
+        self.progress = Progress()
         self.connections: list[EgressRecord] = []
         """Connections to the outside, allowed and refused, as they ended."""

@@ -18,6 +18,7 @@ from anyio import to_thread
 
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.guest.copies import Copy, batches
+from mcp_sandbox.guest.progress import Progress
 from mcp_sandbox.guest.protocol import (
     NO_ARTIFACTS,
     TOKEN_BYTES,
@@ -164,13 +165,14 @@ async def run_program(
     artifacts: ArtifactSink | None = None,
     stop: Stop | None = None,
     answer: Callable[[ByteStream], Awaitable[None]] | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Run one program in a never-used sandbox and return how it ended; `sink` gets its output as it comes.
 
     Raises:
         RequestRefused: A file that goes in could not be written there; nothing ran.
     """
-    session = _Session(sandbox, sink)
+    session = _Session(sandbox, sink, progress or Progress())
     stop = stop or Stop()
     if answer is None:
         report = await _run(session, program, stop)
@@ -211,6 +213,7 @@ async def _run(session: _Session, program: Program, stop: Stop) -> Report:
         if starting.cancelled_caught:
             return Report(None, False, f"the sandbox did not start the program within {seconds:.0f} s")
         with anyio.move_on_after(program.timeout_seconds) as deadline:
+            session.progress.enter("running")
             stop.applies_to(deadline)
             return Report(await session.listen(), False)
         deadline_passed = True
@@ -227,7 +230,8 @@ async def _run(session: _Session, program: Program, stop: Stop) -> Report:
 
 
 class _Session:
-    def __init__(self, sandbox: Sandbox, sink: OutputSink) -> None:
+    def __init__(self, sandbox: Sandbox, sink: OutputSink, progress: Progress) -> None:
+        self.progress = progress
         self._sandbox = sandbox
         self._sink = sink
         self._token = secrets.token_bytes(TOKEN_BYTES)
@@ -273,9 +277,7 @@ class _Session:
 
     async def _send(self, program: Program) -> None:
         if program.copies:
-            reading = batches(program.copies)
-            while batch := await to_thread.run_sync(next, reading, None, abandon_on_cancel=True):
-                await self._sandbox.send(batch)
+            await self._send_copies(program.copies)
         for path, content in program.files:
             await self._sandbox.send(encode_file(path))
             for start in range(0, len(content), SEND_BYTES):
@@ -295,6 +297,15 @@ class _Session:
                 environment=program.environment,
             )
         )
+
+    async def _send_copies(self, copies: tuple[Copy, ...]) -> None:
+        total = sum(copy.size for copy in copies)
+        self.progress.enter("copying", total)
+        reading = batches(copies)
+        while batch := await to_thread.run_sync(next, reading, None, abandon_on_cancel=True):
+            await self._sandbox.send(batch)
+            self.progress.advance(min(len(batch), total - self.progress.done))  # names come in between
+        self.progress.enter("starting")
 
     async def kill(self) -> None:
         """Have the agent end the program now."""
@@ -326,6 +337,7 @@ class _Session:
     async def collect(self, sink: ArtifactSink, limits: ArtifactLimits) -> int:
         """Take the files that come out and return how many were kept back inside."""
         count, left = 0, limits.all_bytes
+        self.progress.enter("collecting")
         while True:
             frame = await self._next()
             match frame.kind:
@@ -351,6 +363,7 @@ class _Session:
             if frame.kind is not Kind.ARTIFACT_DATA or not frame.payload or size < 0:
                 raise ProtocolViolation("a file came that is not as long as it said")
             sink.write(frame.payload)
+            self.progress.advance(len(frame.payload))
 
     async def _next(self) -> Frame:
         while (frame := self._reader.next_frame()) is None:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import anyio
 
 from mcp_sandbox.account import read_on
 from mcp_sandbox.capture import Capture, share
 from mcp_sandbox.errors import SandboxError
+from mcp_sandbox.guest.progress import IN_WORDS
 from mcp_sandbox.model import ExecutionResult
 from mcp_sandbox.run import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
+    from mcp_sandbox.audit.store import Recorder
     from mcp_sandbox.executor import Executor
     from mcp_sandbox.guest.session import Stream
     from mcp_sandbox.model import ExecutionRequest
@@ -49,6 +53,10 @@ class Flight:
         """Wall-clock time that its program may take."""
         self.began = anyio.current_time()
         self.ended = anyio.Event()
+        self.news = anyio.Event()
+        """Set when its phase changes or it ends; another one then takes its place."""
+        self._phase = self.run.progress.phase
+        self.run.progress.on_change = self._on_change
         self.scope = anyio.CancelScope()
         self.result: ExecutionResult | None = None
         self.error: SandboxError | None = None
@@ -59,15 +67,41 @@ class Flight:
         if not self.run.stop.has_begun:
             self.scope.cancel()
 
+    def end(self) -> None:
+        """Let everybody know who waits."""
+        self.ended.set()
+        self._tell()
+
+    def _on_change(self) -> None:
+        if self._phase != self.run.progress.phase:
+            self._phase = self.run.progress.phase
+            self._tell()
+
+    def _tell(self) -> None:
+        self.news.set()
+        self.news = anyio.Event()
+
+    def elapsed(self) -> tuple[float, float | None]:
+        """Return the seconds since it was asked for, and of how many at most; None until its program runs."""
+        since = self.run.progress.running_since
+        most = None if since is None else since - self.began + self.limit_seconds
+        return anyio.current_time() - self.began, most
+
     def in_words(self) -> str:
-        """Say where the run is, for somebody who waits: its phase, its time, the last line that it wrote."""
-        if not self.run.stop.has_begun or self.run.streams is None:
-            return "waiting for a sandbox"
-        elapsed = anyio.current_time() - self.began
-        line = self.run.streams.stdout.last_line() or self.run.streams.stderr.last_line()
-        return f"running for {elapsed:.0f} s of {self.limit_seconds:g} at most" + (
-            f": {line}" if line else ""
-        )
+        """Say where the run is, for somebody who waits: its phase, how far it is, the last line that it wrote."""
+        from rich.filesize import decimal  # here, for a server's start is not to wait for it
+
+        progress, streams = self.run.progress, self.run.streams
+        said = IN_WORDS[progress.phase]
+        if progress.phase == "running" and progress.running_since is not None and streams:
+            seconds = anyio.current_time() - progress.running_since
+            line = streams.stdout.last_line() or streams.stderr.last_line()
+            return f"{said} for {seconds:.0f} s of {self.limit_seconds:g} at most" + (line and f": {line}")
+        if progress.done:
+            said += f", {decimal(progress.done)}" + (
+                f" of {decimal(progress.total)}" if progress.total else ""
+            )
+        return said
 
     def so_far(self, reply_limit: int, offsets: Offsets | None = None) -> ExecutionResult:
         """Return the result, or what there is of it, with the output from these offsets on.
@@ -77,44 +111,88 @@ class Flight:
         """
         if self.error:
             raise self.error
-        streams = self.run.streams
-        if self.result and (streams is None or not offsets or offsets == (0, 0)):
+        if self.result and (self.run.streams is None or not offsets or offsets == (0, 0)):
             return self.result
         offsets = offsets or Offsets()
-        out = streams.stdout if streams else Capture(0, 0)
-        err = streams.stderr if streams else Capture(0, 0)
-        new_out, new_err = out.since(offsets.stdout), err.since(offsets.stderr)
-        budgets = share(reply_limit, new_out.wanted(), new_err.wanted())
-        shown_out = new_out.show(budgets[0], lambda more: self._read_on("stdout", offsets.stdout + more))
-        shown_err = new_err.show(budgets[1], lambda more: self._read_on("stderr", offsets.stderr + more))
-        parts = {
-            "stdout": shown_out.text,
-            "stderr": shown_err.text,
-            "stdout_bytes": out.total,
-            "stderr_bytes": err.total,
-            "truncated": bool(shown_out.dropped or shown_err.dropped),
-        }
         if self.result:
-            return self.result.model_copy(update=parts)
+            return self.result.model_copy(
+                update=self._new_output(reply_limit, offsets, self._read_on_in_file)
+            )
+        parts = self._new_output(reply_limit, offsets, self._read_on)
         if self.ended.is_set():
             return ExecutionResult(
                 run_id=self.run.run_id, status="cancelled", exit_code=None, duration_ms=None, **parts
             )
+        since = self.run.progress.running_since
         return ExecutionResult(
             run_id=self.run.run_id,
             status="running",
             exit_code=None,
-            duration_ms=int((anyio.current_time() - self.began) * 1000),
+            duration_ms=None if since is None else int((anyio.current_time() - since) * 1000),
             hint=f'Still running: get_run(run_id="{self.run.run_id}", wait_seconds=40, '
-            f"stdout_from={out.total}, stderr_from={err.total}) waits on and returns what is new; "
-            "cancel_run stops it.",
+            f"stdout_from={parts['stdout_bytes']}, stderr_from={parts['stderr_bytes']}) waits on and returns what "
+            "is new; cancel_run stops it.",
             **parts,
         )
 
+    def _new_output(
+        self, reply_limit: int, offsets: Offsets, read_on: Callable[[Stream, int], str]
+    ) -> dict[str, Any]:
+        streams = self.run.streams
+        out, err = (streams.stdout, streams.stderr) if streams else (Capture(0, 0), Capture(0, 0))
+        if not self.ended.is_set():  # what is unfinished is shown, and counted as had, with what finishes it
+            out, err = out.without_end(out.unfinished()), err.without_end(err.unfinished())
+        return new_output(out, err, reply_limit, offsets, read_on)
+
     def _read_on(self, stream: Stream, offset: int) -> str:
-        if self.result:
-            return read_on(self.run.run_id, stream, offset)
         return f'get_run(run_id="{self.run.run_id}", {stream}_from={offset}) has the rest'
+
+    def _read_on_in_file(self, stream: Stream, offset: int) -> str:
+        streams = self.run.streams
+        place = getattr(streams, stream).place(offset) if streams else offset
+        return read_on(self.run.run_id, stream, place)
+
+
+def new_output(
+    out: Capture, err: Capture, reply_limit: int, offsets: Offsets, read_on: Callable[[Stream, int], str]
+) -> dict[str, Any]:
+    """Return the fields of a result that are about its output, of which the asker has these bytes already."""
+    new_out, new_err = out.since(offsets.stdout), err.since(offsets.stderr)
+    budgets = share(reply_limit, new_out.wanted(), new_err.wanted())
+    shown_out = new_out.show(budgets[0], lambda more: read_on("stdout", offsets.stdout + more))
+    shown_err = new_err.show(budgets[1], lambda more: read_on("stderr", offsets.stderr + more))
+    return {
+        "stdout": shown_out.text,
+        "stderr": shown_err.text,
+        "stdout_bytes": out.total,
+        "stderr_bytes": err.total,
+        "truncated": bool(shown_out.dropped or shown_err.dropped),
+    }
+
+
+async def from_record(
+    record: Recorder, run_id: str, reply_limit: int, offsets: Offsets
+) -> ExecutionResult | None:
+    """Return the result of a run that ended long ago, with its output from these offsets on; None where it has none.
+
+    Raises:
+        RequestRefused: There is no such run.
+        AuditError: It cannot be read.
+    """
+    result = await record.result(run_id)
+    if result is None or offsets == (0, 0):
+        return result
+    out, err = [_whole(await record.content(run_id, stream) or b"") for stream in ("stdout", "stderr")]
+    parts = new_output(out, err, reply_limit, offsets, partial(read_on, result.run_id))
+    return result.model_copy(
+        update={**parts, "stdout_bytes": result.stdout_bytes, "stderr_bytes": result.stderr_bytes}
+    )
+
+
+def _whole(content: bytes) -> Capture:
+    capture = Capture(len(content), 0)
+    capture.write(content)
+    return capture
 
 
 class Flights:
@@ -167,8 +245,8 @@ class Flights:
             )
         finally:
             self._going.discard(flight)
-            flight.ended.set()
             if flight.run.run_id:
                 self._ended[flight.run.run_id] = flight
             while len(self._ended) > KEPT:
                 self._ended.popitem(last=False)
+            flight.end()

@@ -12,6 +12,7 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
+import anyio
 import imagesize
 from mcp.types import ImageContent
 
@@ -31,6 +32,8 @@ MAX_BYTES = 160 << 10
 """Bytes of one picture: four of them as base64, with the text, usually fit into one answer."""
 MAX_SOURCE_BYTES = 32 << 20
 SCALE_SECONDS = 20.0
+ALL_SECONDS = 8.0
+"""Longest wait for the pictures of one answer: a client that gets none in time gives up on the call."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,13 +62,18 @@ for name, side, options in (
 async def pictures(result: ExecutionResult, executor: Executor, budget: int) -> list[ImageContent]:
     """Return the run's pictures, the likeliest first, each small enough to be shown, all within so many bytes."""
     shown: list[ImageContent] = []
+    with anyio.move_on_after(ALL_SECONDS):
+        await _show(shown, result, executor, budget)
+    return shown
+
+
+async def _show(shown: list[ImageContent], result: ExecutionResult, executor: Executor, budget: int) -> None:
     candidates = [artifact for artifact in result.artifacts if artifact.mime_type in SHOWN]
     for artifact in sorted(candidates, key=_importance)[:MAX_PICTURES]:
         picture = await picture_of(result.run_id, artifact.path, artifact.mime_type, executor)
         if picture and len(picture.data) <= budget:
             budget -= len(picture.data)
             shown.append(picture)
-    return shown
 
 
 async def picture_of(run_id: str, path: str, mime_type: str, executor: Executor) -> ImageContent | None:
@@ -106,7 +114,8 @@ async def _scaled(data: bytes, executor: Executor) -> tuple[bytes | None, str]:
     )
     file = _OneFile()
     try:
-        await executor.run_beside(program, file)
+        with anyio.move_on_after(SCALE_SECONDS):  # the wait for its turn included
+            await executor.run_beside(program, file)
     except SandboxError as error:
         _log.info("a picture was not scaled: %s", error)
     picture = bytes(file.data)

@@ -7,7 +7,7 @@ import binascii
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.artifacts import mime_type
-from mcp_sandbox.capture import as_on_a_screen, clean, partial_character
+from mcp_sandbox.capture import as_on_a_screen, clean, partial_character, unfinished
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.model import Value
 
@@ -51,7 +51,8 @@ async def read_slice(record: Recorder, run_id: str, path: str, offset: int, limi
     end = min(offset + limit, len(data)) if is_text else len(data)
     part = data[offset:end] if is_text else b""
     if is_text and end < len(data):
-        part = part[: len(part) - partial_character(part)] or part
+        cut = unfinished(part) if path in _STREAMS else partial_character(part)
+        part = part[: len(part) - cut] or part
     return ArtifactSlice(
         run_id=run_id,
         path=path,

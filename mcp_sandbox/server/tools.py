@@ -18,7 +18,7 @@ from mcp_sandbox.errors import RequestRefused, SandboxError
 from mcp_sandbox.model import Client, ExecutionRequest, ExecutionResult, Language, Network
 from mcp_sandbox.plan import MIN_TIMEOUT_SECONDS
 from mcp_sandbox.server.describe import describe
-from mcp_sandbox.server.flight import Flight, Flights, Offsets
+from mcp_sandbox.server.flight import Flight, Flights, Offsets, from_record
 from mcp_sandbox.server.pictures import SHOWN, picture_of, pictures
 from mcp_sandbox.server.reading import (
     ArtifactSlice,
@@ -317,15 +317,16 @@ async def _execute(
 
 async def _get_run(flights: Flights, arguments: GetRun, context: Context[Any, Any]) -> CallToolResult:
     flight = flights.find(arguments.run_id)
+    offsets = Offsets(arguments.stdout_from, arguments.stderr_from)
+    reply_limit = flights.executor.policy.reply_limit
     if flight is None:  # of an earlier server, or long ended
-        recorded = await flights.executor.record.result(arguments.run_id)
+        recorded = await from_record(flights.executor.record, arguments.run_id, reply_limit, offsets)
         if recorded:
             return await answer(recorded, flights.executor)
         raise RequestRefused("that run has no result.", next_step="Run it again: it ended with its server.")
     seconds = min(arguments.wait_seconds, flights.reply_within_seconds)
     await wait_with_progress(flight, seconds, context)
-    offsets = Offsets(arguments.stdout_from, arguments.stderr_from)
-    return await answer(flight.so_far(flights.executor.policy.reply_limit, offsets), flights.executor)
+    return await answer(flight.so_far(reply_limit, offsets), flights.executor)
 
 
 async def _cancel_run(flights: Flights, arguments: CancelRun, context: Context[Any, Any]) -> CallToolResult:
@@ -354,14 +355,15 @@ async def _read_artifact(
 
 
 async def wait_with_progress(flight: Flight, seconds: float, context: Context[Any, Any]) -> None:
-    """Wait for a run's end, so long at most, and tell the client meanwhile that it goes on."""
+    """Wait for a run's end, so long at most, and tell the client meanwhile of each phase, and that it goes on."""
     give_up = anyio.current_time() + seconds
+    news = flight.news
     while not flight.ended.is_set() and (left := give_up - anyio.current_time()) > 0:
         with anyio.move_on_after(min(left, HEARTBEAT_SECONDS)):
-            await flight.ended.wait()
-            return
-        elapsed = anyio.current_time() - flight.began
-        await context.report_progress(elapsed, flight.limit_seconds, flight.in_words())
+            await news.wait()
+        news = flight.news  # before it is told: what comes meanwhile is not to be missed
+        if not flight.ended.is_set():
+            await context.report_progress(*flight.elapsed(), flight.in_words())
 
 
 async def answer(result: ExecutionResult, executor: Executor) -> CallToolResult:

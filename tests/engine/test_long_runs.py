@@ -163,8 +163,8 @@ async def test_who_waits_is_told_how_far_it_is(engine_host: str, tmp_path: Path)
             )
         )
         assert told["params"]["progressToken"] == "here"
-        assert told["params"]["total"] == 20
-        assert told["params"]["progress"] > 0
+        assert 20 <= told["params"]["total"] < 30  # the wait for its sandbox is in it
+        assert 0 < told["params"]["progress"] < told["params"]["total"]
         assert told["params"]["message"].startswith("running for ")
         await server.cancel(call)
 
