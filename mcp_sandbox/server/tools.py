@@ -358,8 +358,11 @@ async def wait_with_progress(flight: Flight, seconds: float, context: Context[An
     """Wait for a run's end, so long at most, and tell the client meanwhile of each phase, and that it goes on."""
     give_up = anyio.current_time() + seconds
     news = flight.news
-    while not flight.ended.is_set() and (left := give_up - anyio.current_time()) > 0:
-        with anyio.move_on_after(min(left, HEARTBEAT_SECONDS)):
+    while not flight.ended.is_set():
+        left = give_up - anyio.current_time()
+        if left <= 0 and flight.run.run_id:  # without its name nobody could come back to it
+            return
+        with anyio.move_on_after(min(left, HEARTBEAT_SECONDS) if left > 0 else HEARTBEAT_SECONDS):
             await news.wait()
         news = flight.news  # before it is told: what comes meanwhile is not to be missed
         if not flight.ended.is_set():

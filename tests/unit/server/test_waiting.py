@@ -159,37 +159,35 @@ async def test_a_copy_of_the_workspace_is_told_with_how_far_it_is(
 # Output
 
 
-async def everything(client: Client, run: dict[str, Any], pieces: list[str]) -> dict[str, Any]:
-    """Follow a run to its end as its hint says, and collect what is new each time."""
-    while run["status"] == "running":
-        pieces.append(run["stdout"])
-        assert f"stdout_from={run['stdout_bytes']}," in run["hint"]
-        answer = await client.call_tool(
-            "get_run",
-            {"run_id": run["run_id"], "wait_seconds": 0.02, "stdout_from": run["stdout_bytes"]},
-        )
-        assert answer.structured_content is not None
-        run = answer.structured_content
-    pieces.append(run["stdout"])
-    return run
+async def ask(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
+    """Call a tool and return the structured answer."""
+    answer = await client.call_tool(tool, arguments)
+    assert answer.structured_content is not None, answer
+    return answer.structured_content
 
 
 @pytest.mark.parametrize("cut", range(1, 13))
 async def test_output_that_comes_in_parts_is_had_once_wherever_it_was_cut(tmp_path: Path, cut: int) -> None:
     written = "é€😀\x1b[31mred\x1b[0m\x1b]0;title\x07 line\r\nend\n".encode()
 
+    asked = anyio.Semaphore(0)
+
     async def program(guest: Guest) -> None:
         for start in range(0, len(written), cut):
             await guest.print(written[start : start + cut])
-            await anyio.sleep(0.01)  # a program that writes now and then: what its reader has by then varies
+            await asked.acquire()
         await guest.exit(stdout=len(written))
         await guest.say(b"z", guest.fields(refused=0))
 
     pieces: list[str] = []
-    async with serving(plays(program), tmp_path, reply_within_seconds=0.02) as client:
-        answer = await client.call_tool("execute_python", CODE)
-        assert answer.structured_content is not None
-        await everything(client, answer.structured_content, pieces)
+    async with serving(plays(program), tmp_path, reply_within_seconds=0.01) as client:
+        run = await ask(client, "execute_python", **CODE)
+        while run["status"] == "running":
+            pieces.append(run["stdout"])
+            assert f"stdout_from={run['stdout_bytes']}," in run["hint"]
+            asked.release()
+            run = await ask(client, "get_run", run_id=run["run_id"], stdout_from=run["stdout_bytes"])
+        pieces.append(run["stdout"])
     assert "".join(pieces) == "é€😀red line\nend\n"
 
 
@@ -205,9 +203,10 @@ async def test_what_looks_like_the_beginning_of_a_sequence_and_goes_on_for_long_
         await guest.say(b"z", guest.fields(refused=0))
 
     async with serving(plays(program), tmp_path, reply_within_seconds=0.1) as client:
-        answer = await client.call_tool("execute_python", CODE)
-        assert answer.structured_content is not None
-        assert answer.structured_content["stdout_bytes"] == 1008
+        run = await ask(client, "execute_python", **CODE)
+        while run["stdout_bytes"] < 1008:
+            run = await ask(client, "get_run", run_id=run["run_id"], wait_seconds=0.01)
+        assert run["status"] == "running"
         ended.set()
 
 
@@ -231,20 +230,14 @@ async def test_the_rest_of_what_was_cut_is_where_the_marker_says(
 
     limits = {"output_limit": head + tail, "reply_limit": 1024}
     async with serving(plays(program), tmp_path, **limits) as client:
-        answer = await client.call_tool("execute_python", CODE)
-        assert answer.structured_content is not None
-        run_id = answer.structured_content["run_id"]
-        answer = await client.call_tool("get_run", {"run_id": run_id, "stdout_from": offset})
-        assert answer.structured_content is not None
-        beginning, _, rest = answer.structured_content["stdout"].partition("\n[… ")
+        run_id = (await ask(client, "execute_python", **CODE))["run_id"]
+        end = await ask(client, "get_run", run_id=run_id, stdout_from=offset)
+        beginning, _, rest = end["stdout"].partition("\n[… ")
         assert written[offset:].startswith(beginning.encode())
         assert written.endswith(rest.partition("…]\n")[2].encode())
         place = int(rest.partition("offset=")[2].partition(")")[0])
-        answer = await client.call_tool(
-            "read_artifact", {"run_id": run_id, "path": "stdout.txt", "offset": place}
-        )
-        assert answer.structured_content is not None
-        text = answer.structured_content["text"]
+        read = await ask(client, "read_artifact", run_id=run_id, path="stdout.txt", offset=place)
+        text = read["text"]
         assert text.startswith(goes_on)
         assert text.encode().endswith(written[-tail:][-len(text.encode()) :])
 
@@ -260,14 +253,10 @@ async def test_a_run_that_ended_long_ago_gives_what_is_new_since_an_offset_too(
         await guest.say(b"z", guest.fields(refused=0))
 
     async with serving(plays(program), tmp_path) as client:
-        answer = await client.call_tool("execute_python", CODE)
-        assert answer.structured_content is not None
-        run_id = answer.structured_content["run_id"]
+        run_id = (await ask(client, "execute_python", **CODE))["run_id"]
         for offset, new in ((0, "one é\ntwo\n"), (7, "two\n"), (11, ""), (10**6, "")):
-            answer = await client.call_tool("get_run", {"run_id": run_id, "stdout_from": offset})
-            assert answer.structured_content is not None
-            assert answer.structured_content["stdout"] == new
-            assert answer.structured_content["stdout_bytes"] == 11
+            found = await ask(client, "get_run", run_id=run_id, stdout_from=offset)
+            assert (found["stdout"], found["stdout_bytes"]) == (new, 11)
 
 
 # Pictures
