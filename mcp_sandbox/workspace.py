@@ -59,6 +59,8 @@ class Found:
     file: Path | None
     user_file: UserFile
     audit: AuditSettings
+    entry: str | None
+    """The workspace's entry in the file; None where it has none."""
     name: str
     folder: Path | None
     mounts: tuple[MountSettings, ...]
@@ -136,6 +138,7 @@ def find(invocation: Invocation) -> Found:
         file=file,
         user_file=user_file,
         audit=audit,
+        entry=choice.entry,
         name=choice.entry or (_name_of(folder, user_file) if folder else NO_FOLDER),
         folder=folder,
         mounts=mounts,

@@ -120,7 +120,10 @@ def test_commands_of_the_documents_work(line: str, engine_host: str, home: Path)
     configuration = home / "config.toml"
     configuration.write_text(
         f'[audit]\npath = "{home}/record"\n[defaults]\nimage = "mcp-sandbox/minimal"\n'
-        f'[workspaces.reports]\npath = "{home}/reports"\n',
+        f'[workspaces.reports]\npath = "{home}/reports"\n'
+        # With an upstream proxy, names are not looked up here.
+        '[workspaces.papers.egress]\nallow = ["api.example.com", "http://intranet.example:8080"]\n'
+        'upstream_proxy = "http://proxy.example:3128"\n',
         "utf-8",
     )
     environment = {

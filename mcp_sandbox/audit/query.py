@@ -236,7 +236,7 @@ class Reader:
         try:
             return ExecutionResult.model_validate({**said, **streams})
         except ValueError as exc:
-            raise self._altered(record.server, record.closing["seq"] if record.closing else 0) from exc
+            raise self.altered(f"The result of {record.summary.run_id}") from exc
 
     def _shown(self, run_id: str, stream: str) -> str:
         number = self.resolve(run_id)
@@ -301,11 +301,12 @@ class Reader:
         try:
             return read_body(self.record(server, seq))
         except (ValueError, RecursionError) as exc:
-            raise self._altered(server, seq) from exc
+            raise self.altered(f"Record {seq} of {server}") from exc
 
-    def _altered(self, server: str, seq: int) -> AuditError:
+    def altered(self, what: str) -> AuditError:
+        """Return the error for something that is not what was recorded."""
         return AuditError(
-            f"Record {seq} of {server} in the run record in {self._folder.path} is not what was recorded.",
+            f"{what} in the run record in {self._folder.path} is not what was recorded.",
             next_step="Run `mcp-sandbox runs verify`.",
         )
 

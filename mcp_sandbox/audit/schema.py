@@ -99,7 +99,13 @@ CREATE VIRTUAL TABLE search USING fts5 (
 );
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_EGRESS_INDEX = """
+CREATE INDEX records_with_egress ON records (json_extract(body, '$.data.run_id')) WHERE instr(body, '"egress":[') > 0;
+"""
+"""Closing records that tell of connections, in the order of their runs. Within a text of the record, quotation marks
+are escaped, so only a key matches."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _EGRESS_INDEX)
 """Script N turns version N into version N + 1. Never change one that was released: append."""
 
 

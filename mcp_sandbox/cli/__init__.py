@@ -18,6 +18,7 @@ COMMANDS = {
     "serve": ("mcp_sandbox.cli.serve:serve", "Serve an MCP client over stdin and stdout (the default)."),
     "run": ("mcp_sandbox.cli.run:run", "Run one program in a sandbox and show what it prints."),
     "runs": ("mcp_sandbox.cli.runs:runs", "Look at the record of what ran."),
+    "policy": ("mcp_sandbox.cli.policy:policy", "Tell which hosts runs may reach, and which they went for."),
     "config": ("mcp_sandbox.cli.config:config", "Show, check and trust configuration."),
     "doctor": ("mcp_sandbox.cli.doctor:doctor", "Check this machine, and prove the promises on its engine."),
     "image": ("mcp_sandbox.cli.image:image", "Build and list the images that programs run in."),

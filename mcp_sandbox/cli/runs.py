@@ -6,29 +6,26 @@ What a record holds was written by models and programs: all of it that is printe
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from mcp_sandbox.cli import FAILED
-from mcp_sandbox.cli.options import config_option, current_folder
+from mcp_sandbox.cli.options import config_option, json_option, moment, record_folder
+from mcp_sandbox.cli.printing import console, duration, print_json, table, when
 from mcp_sandbox.cli.replay import diff, replay
 from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
 
-    from rich.console import Console
     from rich.table import Table
 
     from mcp_sandbox.audit.findings import Verification
-    from mcp_sandbox.audit.folder import Folder
     from mcp_sandbox.audit.query import RunRecord, RunSummary, WorkspaceStats
 
 FOUND_FAULTS = 1
@@ -37,23 +34,10 @@ FOUND_FAULTS = 1
 SHOWN_CHARACTERS = 4000
 """How much of a program's output `show` prints of each stream."""
 
+SHOWN_CONNECTIONS = 20
+"""How many of a run's connections `show` lists; `policy log` lists all."""
+
 BAR_WIDTH = 16
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """Read a point in time, said as an age (`90m`, `2h`, `30d`) or as a date."""
-    if value is None:
-        return None
-    age = re.fullmatch(r"([0-9]{1,6})([smhdw])", value)
-    try:
-        if age:
-            return datetime.now(UTC) - timedelta(seconds=int(age[1]) * _UNITS[age[2]])
-        return datetime.fromisoformat(value).astimezone()
-    except (ValueError, OverflowError):
-        message = f"{value!r} is no age such as 90m, 2h, 30d, and no date such as 2026-01-31."
-        raise click.BadParameter(message, ctx, param) from None
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -66,7 +50,6 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
         raise click.BadParameter(f"{value!r} {error}", ctx, param) from None
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 run_argument = click.argument("run_id", metavar="RUN|last")
 
 
@@ -83,7 +66,7 @@ def runs() -> None:
 @click.option("--workspace", metavar="NAME", help="Only runs of this workspace.")
 @click.option("--status", metavar="STATUS", help="Only exited, timed_out, refused, ...")
 @click.option(
-    "--since", metavar="AGE|DATE", callback=_moment, help="Only runs opened since: 90m, 2h, 30d, or a date."
+    "--since", metavar="AGE|DATE", callback=moment, help="Only runs opened since: 90m, 2h, 30d, or a date."
 )
 @click.option("--code", metavar="TEXT", help="Only programs that hold this text.")
 @click.option("--artifact", metavar="FILE", help="Only runs that made this file: its name, path or SHA-256.")
@@ -102,7 +85,7 @@ def list_(
     """List runs, newest first."""
     from mcp_sandbox.audit.query import reading
 
-    with reading(_record(config_file)) as reader:
+    with reading(record_folder(config_file)) as reader:
         found = reader.list(
             workspace=workspace,
             status=status,
@@ -112,9 +95,9 @@ def list_(
             limit=limit,
         )
     if as_json:
-        _print_json([run.model_dump(mode="json") for run in found])
+        print_json([run.model_dump(mode="json") for run in found])
     elif found:
-        _console().print(_table_of_runs(found))
+        console().print(_table_of_runs(found))
     else:
         click.echo("No run on the record fits.", err=True)
 
@@ -127,12 +110,12 @@ def show(config_file: Path | None, run_id: str, as_json: bool) -> None:
     """Show one run: who asked, the program, what came of it."""
     from mcp_sandbox.audit.query import reading
 
-    with reading(_record(config_file)) as reader:
+    with reading(record_folder(config_file)) as reader:
         run = reader.get(run_id)
         result = reader.result(run.summary.run_id)
     shown = {} if result is None else {"stdout": result.stdout, "stderr": result.stderr}
     if as_json:
-        _print_json({**run.model_dump(mode="json"), **shown})
+        print_json({**run.model_dump(mode="json"), **shown})
     else:
         _print_run(run, shown)
 
@@ -148,7 +131,7 @@ def output(config_file: Path | None, run_id: str, stderr: bool) -> None:
     """
     from mcp_sandbox.audit.query import reading
 
-    with reading(_record(config_file)) as reader:
+    with reading(record_folder(config_file)) as reader:
         written = reader.output(run_id, "stderr" if stderr else "stdout")
     if sys.stdout.isatty():
         click.echo(visible(written.decode("utf-8", "backslashreplace"), lines=True), nl=False)
@@ -173,16 +156,16 @@ def artifacts(config_file: Path | None, run_id: str, out: Path | None, as_json: 
     from mcp_sandbox.audit.store import AuditStore
     from mcp_sandbox.cli.out import copy_out
 
-    store = AuditStore(_record(config_file).path)
+    store = AuditStore(record_folder(config_file).path)
     result = anyio.run(store.result, run_id)
     made, kept_back = (result.artifacts, result.artifacts_skipped) if result else ((), ())
     if as_json:
-        _print_json({"artifacts": [file.model_dump() for file in made],
+        print_json({"artifacts": [file.model_dump() for file in made],
                      "artifacts_skipped": [file.model_dump() for file in kept_back]})  # fmt: skip
     elif made:
         headings = ("path", ">bytes", "type", "sha256")
         rows = [(file.path, f"{file.size:,}", file.mime_type, file.sha256) for file in made]
-        _console().print(_table(headings, rows, whole=4))
+        console().print(table(headings, rows, whole=4))
     for file in () if as_json else kept_back:
         click.echo(visible(f"not kept: {file.path}: {file.reason}"), err=True)
     if out is not None and result:
@@ -199,7 +182,7 @@ def artifacts(config_file: Path | None, run_id: str, out: Path | None, as_json: 
 @click.option(
     "-o", "--output", "target", type=click.File("wb"), default="-", help="File to write, not stdout."
 )
-@click.option("--since", metavar="AGE|DATE", callback=_moment, help="Without RUN: only runs opened since.")
+@click.option("--since", metavar="AGE|DATE", callback=moment, help="Without RUN: only runs opened since.")
 @click.option("--no-contents", is_flag=True, help="Without RUN: leave out programs and outputs.")
 def export(
     config_file: Path | None, run_id: str | None, target: IO[bytes], since: datetime | None, no_contents: bool
@@ -215,7 +198,7 @@ def export(
     if run_id is not None and target.isatty():
         raise click.UsageError("a tar file is no text: give -o FILE, or a pipe")
     try:
-        with reading(_record(config_file)) as reader:
+        with reading(record_folder(config_file)) as reader:
             if run_id is not None:
                 archive(reader, run_id, target)
             else:
@@ -243,11 +226,11 @@ def verify(ctx: click.Context, config_file: Path | None, expect_head: str, as_js
     """
     from mcp_sandbox.audit import verify as verification
 
-    folder = _record(config_file)
+    folder = record_folder(config_file)
     with _progress("verifying", "records") as advance:
         found = verification.verify(folder, expect_head=expect_head, progress=advance)
     if as_json:
-        _print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
     else:
         _print_verification(found)
     ctx.exit(0 if found.ok else FOUND_FAULTS)
@@ -256,7 +239,7 @@ def verify(ctx: click.Context, config_file: Path | None, expect_head: str, as_js
 @runs.command()
 @config_option
 @click.option(
-    "--older-than", metavar="AGE|DATE", callback=_moment, help="Remove runs opened before: 90d, or a date."
+    "--older-than", metavar="AGE|DATE", callback=moment, help="Remove runs opened before: 90d, or a date."
 )
 @click.option(
     "--keep-size",
@@ -279,7 +262,7 @@ def prune(
 
     if older_than is None and keep_size is None:
         raise click.UsageError("say what to remove: --older-than, --keep-size, or both")
-    folder = _record(config_file)
+    folder = record_folder(config_file)
     planned = pruning.prune(folder, older_than=older_than, keep_bytes=keep_size, dry_run=True)
     if dry_run:
         click.echo(
@@ -300,12 +283,12 @@ def stats(config_file: Path | None, as_json: bool) -> None:
     """Count runs, failures and durations for each workspace."""
     from mcp_sandbox.audit.query import reading
 
-    with reading(_record(config_file)) as reader:
+    with reading(record_folder(config_file)) as reader:
         found = reader.stats()
     if as_json:
-        _print_json([one.model_dump(mode="json") for one in found])
+        print_json([one.model_dump(mode="json") for one in found])
     elif found:
-        _console().print(_table_of_stats(found))
+        console().print(_table_of_stats(found))
     else:
         click.echo("No run is on the record.", err=True)
 
@@ -314,63 +297,7 @@ runs.add_command(replay)
 runs.add_command(diff)
 
 
-def _record(config_file: Path | None) -> Folder:
-    """Return the folder of the record that the configuration names."""
-    from mcp_sandbox.audit.folder import Folder
-    from mcp_sandbox.workspace import load_configuration
-
-    configuration = load_configuration(
-        config_file=config_file, workspace=None, environ=os.environ, cwd=current_folder()
-    )
-    return Folder(Path(configuration.audit.path))
-
-
 # Printing
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # In a pipe there is no width to fit: nothing may be cut off for lack of it.
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 10_000)
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    click.echo(json.dumps(value, indent=2, ensure_ascii=True))
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, whole: int) -> Table:
-    """Return a table; its first `whole` columns are never cut to the terminal's width, others may be.
-
-    A heading that starts with `>` is of a column of numbers.
-    """
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [[visible(cell) for cell in row] for row in rows]
-    table = Table(box=None, pad_edge=False, show_header=any(headings), padding=(0, 2, 0, 0))
-    for number, heading in enumerate(headings):
-        name = heading.lstrip(">")
-        widest = max((len(row[number]) for row in cells), default=0)
-        width = max(widest, len(name)) if number < whole else len(name)
-        table.add_column(
-            name, justify="right" if heading != name else "left", no_wrap=any(headings), min_width=width
-        )
-    for row in cells:
-        table.add_row(*map(Text, row))
-    return table
-
-
-def _when(moment: datetime) -> str:
-    return moment.astimezone().isoformat(" ", "seconds")[:19]
-
-
-def _duration(milliseconds: int | None) -> str:
-    if milliseconds is None:
-        return ""
-    return f"{milliseconds} ms" if milliseconds < 10_000 else f"{milliseconds / 1000:.1f} s"
 
 
 def _outcome(run: RunSummary) -> str:
@@ -383,16 +310,16 @@ def _table_of_runs(found: Sequence[RunSummary]) -> Table:
     rows = [
         (
             run.run_id,
-            _when(run.opened_at)[:16],
+            when(run.opened_at)[:16],
             _outcome(run),
-            _duration(run.duration_ms),
+            duration(run.duration_ms),
             run.language,
             run.workspace,
             run.client,
         )
         for run in found
     ]
-    return _table(headings, rows, whole=4)
+    return table(headings, rows, whole=4)
 
 
 def _table_of_stats(found: Sequence[WorkspaceStats]) -> Table:
@@ -403,13 +330,13 @@ def _table_of_stats(found: Sequence[WorkspaceStats]) -> Table:
             _bar(one.runs - one.failed, one.failed, most),
             f"{one.runs:,}",
             f"{one.failed:,} ({one.failed / one.runs:.0%})",
-            *map(_duration, (one.median_ms, one.p95_ms, one.longest_ms)),
+            *map(duration, (one.median_ms, one.p95_ms, one.longest_ms)),
             one.workspace or "-",
             ", ".join(f"{status} {count:,}" for status, count in sorted(one.statuses.items(), key=_by_count)),
         )
         for one in found
     ]
-    return _table(headings, rows, whole=7)
+    return table(headings, rows, whole=7)
 
 
 def _by_count(item: tuple[str, int]) -> int:
@@ -429,10 +356,10 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     client = opening.get("client") or {}
     summary = run.summary
     yield "run", summary.run_id
-    yield "opened", _when(summary.opened_at)
+    yield "opened", when(summary.opened_at)
     yield "status", ", ".join(filter(None, (_outcome(summary), result.get("signal"))))
     yield "error", error.get("message", "")
-    yield "duration", _duration(summary.duration_ms)
+    yield "duration", duration(summary.duration_ms)
     for key, unit in (("cpu_ms", "ms"), ("peak_memory_bytes", "bytes")):
         yield key.rpartition("_")[0].replace("_", " "), f"{result[key]:,} {unit}" if result.get(key) else ""
     yield "workspace", summary.workspace
@@ -445,7 +372,11 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "network asked", opening.get("network") or ""
     yield "environment", ", ".join(opening.get("environment", ()))
     yield "hint", result.get("hint", "")
-    for fact, value in (closing.get("facts") or {}).items():
+    facts = dict(closing.get("facts") or {})
+    for made in facts.pop("egress", ())[:SHOWN_CONNECTIONS]:
+        sizes = f"{made['bytes_up']:,} bytes up, {made['bytes_down']:,} down"
+        yield "egress", f"{made['verdict']} {made['host']}:{made['port']}, {sizes}, {made['duration_ms']} ms"
+    for fact, value in facts.items():
         yield fact.replace("_", " "), str(value)
     for artifact in result.get("artifacts", ()):
         yield "artifact", f"{artifact['path']} ({artifact['size']:,} bytes, {artifact['mime_type']})"
@@ -459,7 +390,7 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
 
 def _print_run(run: RunRecord, shown: dict[str, str]) -> None:
     facts = [(name, value) for name, value in _facts(run) if value]
-    _console().print(_table(("", ""), facts, whole=1))
+    console().print(table(("", ""), facts, whole=1))
     for title, text in (("program", run.code), *shown.items()):
         if text:
             click.echo(f"\n─── {title}")

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_sandbox.config.problems import Problem, refusal
@@ -35,12 +35,23 @@ class Document:
     file: str
     table: Mapping[str, Any]
     lines: Mapping[KeyPath, int]
+    text: str = field(default="", repr=False)
 
     def line(self, *key_path: str) -> int | None:
         """Return the line where a key stands, or else the table that it is missing from."""
         while key_path and key_path not in self.lines:
             key_path = key_path[:-1]
         return self.lines.get(key_path)
+
+    def line_of_item(self, item: str, *key_path: str) -> int | None:
+        """Return the line where a text stands in a list; that of the list where it is written in another way."""
+        start = self.line(*key_path)
+        for number, line in enumerate(self.text.split("\n")[start - 1 :] if start else (), start or 0):
+            if number != start and line.lstrip().startswith("["):
+                break  # the next table
+            if not line.lstrip().startswith("#") and (f'"{item}"' in line or f"'{item}'" in line):
+                return number
+        return start
 
 
 def read_bytes(path: Path, *, max_size: int = MAX_FILE_SIZE, follow_symlink: bool = True) -> bytes:
@@ -96,7 +107,7 @@ def parse(content: bytes, file: str) -> Document:
         raise _not_toml(error, text, file) from error
     except (ValueError, RecursionError) as error:  # thousands of digits; thousands of brackets
         raise refusal(file, [Problem("a value is too long or too deep to read")]) from error
-    return Document(file=file, table=table, lines=dict(_lines(text)))
+    return Document(file=file, table=table, lines=dict(_lines(text)), text=text)
 
 
 def _not_toml(error: tomllib.TOMLDecodeError, text: str, file: str) -> ConfigError:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import errno
 import socket
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from mcp_sandbox.egress.policy import IPAddress
+    from mcp_sandbox.egress.policy import Decision, EgressPolicy, IPAddress
 
 _METADATA: Final[frozenset[IPAddress]] = frozenset(
     {
@@ -93,6 +94,25 @@ def refusal(address: IPAddress, *, is_own: Callable[[IPAddress], bool]) -> str |
     if kind is not None:
         return f"{kind} address"
     return "an address of the server's own host" if is_own(address) else None
+
+
+def decide_on(
+    decision: Decision,
+    answers: Iterable[IPAddress],
+    policy: EgressPolicy,
+    *,
+    is_own: Callable[[IPAddress], bool],
+) -> Decision:
+    """Return the decision about an allowed name once it has resolved: one bad answer refuses them all.
+
+    Which of them is dialled would else be up to whoever answers.
+    """
+    for address in answers:
+        kind = refusal(address, is_own=is_own)
+        if kind is not None and not policy.names(address, decision.port):
+            why = f"{decision.host} resolves to {address}, {kind}."
+            return policy.advising(replace(decision, allowed=False, why=why), address)
+    return decision
 
 
 def _kind_v4(address: IPv4Address) -> str | None:

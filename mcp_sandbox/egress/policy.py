@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -169,10 +169,19 @@ class Decision:
     port: int
     rule: str | None
     """The allow entry that decided; None where none did."""
-    reason: str
-    """One ASCII sentence or two. A refusal names the line of TOML that would allow it, where one could."""
+    why: str
+    """One ASCII sentence or two."""
     address: IPAddress | None = None
     """The host, where an IP address was asked for."""
+    missing: str = ""
+    """The entry that would allow it; empty where it is allowed, or none could."""
+    advice: str = ""
+    """Which line of TOML has that entry, in one sentence; empty likewise."""
+
+    @property
+    def reason(self) -> str:
+        """Say why, and what would allow it."""
+        return f"{self.why} {self.advice}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,43 +208,50 @@ class EgressPolicy:
             wanted = canonical_host(host)
         except InvalidHost as exc:
             shown = printable(host)
-            advice = "" if exc.plain is None else self.advice(exc.plain, port, scheme)
-            return Decision(False, shown, port, None, f'"{shown}" is refused: {exc}. {advice}'.rstrip())
-        shown = str(wanted)
+            refused = Decision(False, shown, port, None, f'"{shown}" is refused: {exc}.')
+            return refused if exc.plain is None else self.advising(refused, exc.plain, scheme)
         address = None if isinstance(wanted, str) else wanted
         about = [rule for rule in self.rules if rule.matches(wanted, port)]
         for rule in about:
             if scheme is None or scheme in rule.schemes:
-                reason = f"allowed by {json.dumps(rule.entry)}"
-                return Decision(True, shown, port, rule.entry, reason, address)
+                return Decision(
+                    True, str(wanted), port, rule.entry, f"allowed by {json.dumps(rule.entry)}", address
+                )
+        why = f"{authority(wanted, port)} {self._why_not(about)}"
+        return self.advising(Decision(False, str(wanted), port, None, why, address), wanted, scheme)
+
+    def _why_not(self, about: list[Rule]) -> str:
         if about:
             only = " or ".join(_SPOKEN[spoken] for spoken in sorted(about[0].schemes))
-            reason = f"{authority(wanted, port)} is allowed for {only} alone."
-        elif self.declined:
-            reason = f'{authority(wanted, port)} is refused: this call asked for network "none".'
-        elif self.rules:
-            reason = f"{authority(wanted, port)} is not among the hosts that the workspace allows."
-        else:
-            reason = f"{authority(wanted, port)} is refused: the workspace allows no host."
-        reason = f"{reason} {self.advice(wanted, port, scheme)}".rstrip()
-        return Decision(False, shown, port, None, reason, address)
+            return f"is allowed for {only} alone."
+        if self.declined:
+            return 'is refused: this call asked for network "none".'
+        if self.rules:
+            return "is not among the hosts that the workspace allows."
+        return "is refused: the workspace allows no host."
 
     def names(self, address: IPAddress, port: int) -> bool:
         """Tell whether an entry names that very address and port, which makes even a private one dialable."""
         return any(rule.host == address and rule.port == port for rule in self.rules)
 
-    def advice(self, host: Host, port: int, scheme: Scheme | None = None) -> str:
-        """Say which line of TOML would allow that beside what is allowed; empty where none could."""
+    def advising(self, refused: Decision, host: Host, scheme: Scheme | None = None) -> Decision:
+        """Add to a refusal which entry, in which line of TOML, would allow that host; nothing where none could."""
+        port = refused.port
         if self.declined or not 1 <= port <= 65535 or not (isinstance(host, str) or _is_one_host(host)):
-            return ""
+            return refused
         entry = authority(host, port)
         if scheme is not None and scheme not in _schemes(None, port):
             entry = f"{scheme}://{entry}"
         bare = re.fullmatch(r"[A-Za-z0-9_-]+", self.workspace)
         key = self.workspace if bare else json.dumps(self.workspace)
-        allow = json.dumps([*dict.fromkeys(rule.entry for rule in self.rules), entry])
-        what = f"allow = {allow}" if len(allow) <= _LINE_CHARACTERS else f'add "{entry}" to `allow`'
-        return f"The user can allow it in the configuration, under [workspaces.{key}.egress]: {what}"
+        allow = self.allow_with(entry)
+        what = allow if len(allow) <= _LINE_CHARACTERS else f'add "{entry}" to `allow`'
+        advice = f"The user can allow it in the configuration, under [workspaces.{key}.egress]: {what}"
+        return replace(refused, missing=entry, advice=advice)
+
+    def allow_with(self, entry: str) -> str:
+        """Return the line of TOML that allows one entry more than this."""
+        return f"allow = {json.dumps([*dict.fromkeys(rule.entry for rule in self.rules), entry])}"
 
 
 def parse_entry(entry: str) -> tuple[Rule, ...]:

@@ -233,11 +233,9 @@ class EgressProxy:
         if self._resolve is None:
             return [None]
         answers = await self._resolve(decision.host)
-        for address in answers:
-            kind = addresses.refusal(address, is_own=self._is_own)
-            if kind is not None and not self._policy.names(address, decision.port):
-                advice = self._policy.advice(address, decision.port)
-                raise _Refused(f"{decision.host} resolves to {address}, {kind}. {advice}".rstrip())
+        resolved = addresses.decide_on(decision, answers, self._policy, is_own=self._is_own)
+        if not resolved.allowed:
+            raise _Refused(resolved.reason)
         if not answers:
             raise OSError("it has no address")
         return answers[:_ADDRESSES_TRIED]
