@@ -14,7 +14,6 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from mcp_sandbox.config.settings import (
-    GVISOR,
     AuditSettings,
     EgressSettings,
     EngineSettings,
@@ -36,10 +35,6 @@ def _numeric(user: str) -> str:
     return user
 
 
-GVISOR_PIDS = 128
-"""Fewest processes under gVisor. Measured: at 64 `echo a | grep a` fails, at 128 it works."""
-
-
 def contradictions(settings: PolicySettings) -> list[tuple[tuple[str, ...], str]]:
     """Return what keys of one policy cannot be true together: the keys, and what is wrong in words."""
     found: list[tuple[tuple[str, ...], str]] = []
@@ -49,14 +44,6 @@ def contradictions(settings: PolicySettings) -> list[tuple[tuple[str, ...], str]
                 ("timeout_seconds", "max_timeout_seconds"),
                 f"timeout_seconds ({settings.timeout_seconds:g}) is more than max_timeout_seconds "
                 f"({settings.max_timeout_seconds:g}): lower the first or raise the second",
-            )
-        )
-    if settings.runtime == GVISOR and settings.pids_limit < GVISOR_PIDS:
-        found.append(
-            (
-                ("pids_limit", "runtime", "profile"),
-                f"pids_limit ({settings.pids_limit}) is too low for {GVISOR}, whose own threads count: "
-                f"set it to at least {GVISOR_PIDS}",
             )
         )
     keys = ["scratch_size", "tmp_size", "shm_size"]

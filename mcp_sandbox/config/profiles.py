@@ -17,7 +17,7 @@ PROFILES: Mapping[Profile, Mapping[str, object]] = {
         "max_timeout_seconds": 30.0,
         "memory": 512 * MIB,
         "cpus": 1.0,
-        "pids_limit": 256,  # gVisor's own threads count: at 64 a shell pipeline fails
+        "pids_limit": 128,
         "scratch_size": 128 * MIB,
         "tmp_size": 32 * MIB,
         "shm_size": 16 * MIB,

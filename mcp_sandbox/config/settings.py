@@ -231,7 +231,7 @@ class PolicySettings(Settings):
     cpus: Annotated[float, Between(0.1, 512)] = 1.0
     """CPUs, as in `docker run --cpus`."""
     pids_limit: Annotated[int, Between(16, 32768)] = 256
-    """Processes and threads at once. gVisor's own threads count: it needs at least 128."""
+    """Processes and threads at once; under gVisor, processes."""
     scratch_size: Annotated[int, *_size(MIB, 512 * GIB)] = 256 * MIB
     """Size of `/scratch`, where programs start and write; counts as memory."""
     tmp_size: Annotated[int, *_size(MIB, 512 * GIB)] = 64 * MIB

@@ -70,7 +70,6 @@ if TYPE_CHECKING:
             "and what is written there is held in memory: "
             "set memory to at least 2304MiB, or the three to 512MiB together.",
         ),
-        ('[defaults]\nruntime = "runsc"\npids_limit = 64', "line 3: pids_limit (64) is too low for runsc"),
     ],
 )
 def test_a_mistake_is_told_in_plain_words(user: User, text: str, told: str) -> None:

@@ -90,7 +90,7 @@ def test_the_whole_configuration() -> None:
             "OomScoreAdj": 500,
             "OomKillDisable": False,
             "NanoCpus": 1_000_000_000,
-            "PidsLimit": 64 + 4,  # gVisor serves the mount with threads of its own
+            "PidsLimit": 64 + 5 * 64 + 4,  # what gVisor takes itself, for each process, and for the mount
             "Ulimits": [
                 {"Name": "nofile", "Soft": 256, "Hard": 256},
                 {"Name": "fsize", "Soft": 16 * MIB, "Hard": 16 * MIB},
@@ -218,7 +218,13 @@ class TestBenchmark:
         assert config(spec)["Image"] == IMAGE_ID
 
     def test_5_29_processes_are_limited(self, spec: SandboxSpec) -> None:
-        assert config(spec)["HostConfig"]["PidsLimit"] == spec.limits.pids > 0
+        under_runc = spec.model_copy(update={"runtime": "runc"})
+        assert config(under_runc)["HostConfig"]["PidsLimit"] == spec.limits.pids > 0
+
+    def test_5_29_gvisors_own_threads_are_allowed_beside_the_processes(self, spec: SandboxSpec) -> None:
+        under_gvisor = spec.model_copy(update={"runtime": "runsc"})
+        allowed = config(under_gvisor)["HostConfig"]["PidsLimit"]
+        assert 5 * spec.limits.pids < allowed < 6 * spec.limits.pids + 100
 
     def test_beyond_it_nothing_fills_the_hosts_disk(self, spec: SandboxSpec) -> None:
         host = config(spec, ("/data",))["HostConfig"]
