@@ -1,13 +1,14 @@
 """The MCP server: the only place that knows MCP.
 
 `create_server` makes it from an executor; `serve_stdio` serves it over this process's stdin and stdout until the
-client, a signal or a closed stdout ends it.
+client, a signal or a closed stdout ends it; `http.serve_http`, over HTTP.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -26,6 +27,10 @@ from mcp_sandbox.server.tools import failure, make_tools
 from mcp_sandbox.server.wire import Wire
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mcp.server.auth.provider import TokenVerifier
+    from mcp.server.auth.settings import AuthSettings
     from mcp.types import GetPromptResult, InputRequiredResult
 
     from mcp_sandbox.config.policy import Configuration
@@ -52,7 +57,9 @@ class SandboxServer(MCPServer):
         return await super().get_prompt(name, arguments, context)
 
 
-def create_server(flights: Flights) -> MCPServer:
+def create_server(
+    flights: Flights, *, token_verifier: TokenVerifier | None = None, auth: AuthSettings | None = None
+) -> MCPServer:
     """Return the server whose tools run under the executor's policy."""
     server = SandboxServer(
         "mcp-sandbox",
@@ -61,20 +68,28 @@ def create_server(flights: Flights) -> MCPServer:
         instructions=instructions(flights.executor.policy),
         tools=make_tools(flights),
         log_level="WARNING",
+        token_verifier=token_verifier,
+        auth=auth,
     )
     add_resources(server, flights.executor.record)
     add_prompts(server, flights.executor)
     return server
 
 
-async def serve_stdio(configuration: Configuration) -> int:
-    """Serve one client over stdin and stdout; return the exit status, 128 + N after signal N."""
-    wire = Wire()
+@asynccontextmanager
+async def flying(configuration: Configuration) -> AsyncIterator[Flights]:
+    """Yield where runs are begun; leaving the scope ends them all, and every sandbox."""
     async with (
         running(configuration, os.environ, origin="mcp") as executor,
         Flights(executor, reply_within_seconds=configuration.server.reply_within_seconds) as flights,
-        anyio.create_task_group() as tasks,
     ):
+        yield flights
+
+
+async def serve_stdio(configuration: Configuration) -> int:
+    """Serve one client over stdin and stdout; return the exit status, 128 + N after signal N."""
+    wire = Wire()
+    async with flying(configuration) as flights, anyio.create_task_group() as tasks:
         # Private, because `MCPServer.run` takes no streams of one's own.
         server = create_server(flights)._lowlevel_server
         tasks.start_soon(wire.watch)

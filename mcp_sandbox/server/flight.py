@@ -212,11 +212,15 @@ class Flights:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for flight in self._going:
-            flight.stop()
+        self.stop()
         self._tasks.cancel_scope.shield = True
         self._tasks.cancel_scope.deadline = anyio.current_time() + STOP_SECONDS
         await self._tasks.__aexit__(None, None, None)
+
+    def stop(self) -> None:
+        """End every run that goes on, in order."""
+        for flight in self._going:
+            flight.stop()
 
     def begin(self, request: ExecutionRequest) -> Flight:
         """Begin a run and return at once."""

@@ -124,6 +124,7 @@ def encoded(name: str, text: str) -> bytes:
 
 async def _content(record: Recorder, run_id: str, path: str) -> bytes:
     role = _STREAMS.get(path, f"artifact:{path}")
+    await record.open()  # before the first run there is none to read
     data = await record.content(run_id, role)
     if data is None:
         raise RequestRefused(f"that run left no file {clean(path)[:100]}.", next_step=_NO_SUCH_FILE)

@@ -28,7 +28,11 @@ def add_resources(server: MCPServer, record: Recorder) -> None:
         mime_type="text/plain",
     )
     async def recent() -> str:
-        summaries = await record.recent(RECENT)
+        try:
+            await record.open()  # before the first run there is none to read
+            summaries = await record.recent(RECENT)
+        except SandboxError as error:
+            raise _told(error) from None
         lines = [f"{run.run_id}  {run.status:<13} {run.workspace}  {run.language}" for run in summaries]
         return "\n".join(lines) or "no runs yet"
 
@@ -37,6 +41,7 @@ def add_resources(server: MCPServer, record: Recorder) -> None:
     )
     async def result(run_id: str) -> str:
         try:
+            await record.open()
             found = await record.result(run_id)
         except SandboxError as error:
             raise _told(error) from None
@@ -66,6 +71,7 @@ def add_resources(server: MCPServer, record: Recorder) -> None:
 
 async def _content(record: Recorder, run_id: str, role: str) -> bytes:
     try:
+        await record.open()
         data = await record.content(run_id, role)
     except SandboxError as error:
         raise _told(error) from None

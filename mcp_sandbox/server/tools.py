@@ -320,6 +320,7 @@ async def _get_run(flights: Flights, arguments: GetRun, context: Context[Any, An
     offsets = Offsets(arguments.stdout_from, arguments.stderr_from)
     reply_limit = flights.executor.policy.reply_limit
     if flight is None:  # of an earlier server, or long ended
+        await flights.executor.record.open()  # before the first run there is none to read
         recorded = await from_record(flights.executor.record, arguments.run_id, reply_limit, offsets)
         if recorded:
             return await answer(recorded, flights.executor)

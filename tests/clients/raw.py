@@ -30,7 +30,7 @@ PATIENCE = float(os.environ.get("MCP_SANDBOX_TEST_PATIENCE", "1"))
 ANSWER_SECONDS = 30.0 * PATIENCE
 END_SECONDS = 2.0 * PATIENCE
 """What clients give a server to end before they send the next, harder signal."""
-INITIALIZE = {
+INITIALIZE: dict[str, Any] = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},
     "clientInfo": {"name": "raw", "version": "1"},
@@ -168,8 +168,8 @@ class RawClient:
     async def request(self, method: str, params: object = None, seconds: float = ANSWER_SECONDS) -> Message:
         return await self.answer_to(await self.post(method, params), seconds)
 
-    async def initialize(self) -> Message:
-        answer = await self.request("initialize", INITIALIZE)
+    async def initialize(self, version: str) -> Message:
+        answer = await self.request("initialize", {**INITIALIZE, "protocolVersion": version})
         await self.notify("notifications/initialized")
         return answer
 
@@ -254,7 +254,11 @@ def _wires(kind: Wires) -> tuple[int, int, int, int]:
 
 @asynccontextmanager
 async def serving(
-    configuration: Path, *, wires: Wires = "pipes", command: Sequence[str] = ()
+    configuration: Path,
+    *,
+    wires: Wires = "pipes",
+    command: Sequence[str] = (),
+    version: str = INITIALIZE["protocolVersion"],
 ) -> AsyncIterator[RawClient]:
     """Start a server and greet it; in the end it must go by itself, and must have said nothing but protocol."""
     folder = configuration.parent
@@ -275,7 +279,7 @@ async def serving(
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.listen)
-            await client.initialize()
+            await client.initialize(version)
             yield client
             client.close_stdin()
             await client.ended()

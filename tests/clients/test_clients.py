@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -170,3 +171,36 @@ async def test_the_inspector_is_given_the_same_in_both_eras(era: str, configurat
             "error": result["isError"],
         }
     await same_for(said, configuration)
+
+
+async def mcporter(configuration: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run mcporter's command line on a server of its own."""
+    node = installed("mcporter/node")
+    ended = await run(
+        [
+            node,
+            node.parent / "node_modules/.bin/mcporter",
+            *arguments,
+            "--stdio",
+            shlex.join(server_command(configuration)),
+        ],
+        configuration.parent,
+        PATH=f"{node.parent}:/usr/bin:/bin",
+    )
+    assert ended.returncode == status, ended.stdout + ended.stderr
+    return ended
+
+
+async def test_mcporter_is_given_the_same(configuration: Path) -> None:
+    listed = json.loads((await mcporter(configuration, "list", "--json")).stdout)
+    assert [tool["name"] for tool in listed["tools"] if tool["name"] in TOOLS] == TOOLS
+
+    async def call(name: str, output: str, status: int = 0) -> str:
+        tool, arguments = CALLS[name]
+        words = ("call", tool, "--args", json.dumps(arguments), "--output", output)
+        return (await mcporter(configuration, *words, status=status)).stdout
+
+    for name, wanted in EXPECTED.items():
+        assert json.loads(await call(name, "json")).items() >= wanted.items()
+    assert "--- stdout\nforty-two" in await call("shell", "text")
+    assert (await call("refused", "text", status=1)).startswith("refused: `command` is empty.")
