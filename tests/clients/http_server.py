@@ -6,7 +6,7 @@ import http.client
 import json
 import signal
 import subprocess
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.clients.raw import ANSWER_SECONDS, END_SECONDS, environment, server_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from pathlib import Path
 
 TOKEN = "an-example-of-a-token-0123456789abcdef"
@@ -60,14 +60,15 @@ class HttpServer:
     def stderr(self) -> str:
         return self.errors.read_text(errors="replace")
 
-    def transport(self) -> Any:
-        """Return a transport for the official client, with the token."""
-        return streamable_http_client(
-            self.url,
-            http_client=httpx2.AsyncClient(
-                headers={"Authorization": f"Bearer {TOKEN}"}, timeout=ANSWER_SECONDS
-            ),
-        )
+    @asynccontextmanager
+    async def transport(self) -> AsyncIterator[Any]:
+        """Connect the official client, with the token."""
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=ANSWER_SECONDS) as http,
+            streamable_http_client(self.url, http_client=http) as streams,
+        ):
+            yield streams
 
     def post(
         self,
