@@ -15,6 +15,9 @@ from mcp_sandbox import __version__
 from mcp_sandbox.errors import SandboxError
 
 COMMANDS = {
+    "init": ("mcp_sandbox.cli.init:init", "Configure a workspace: a folder that programs may read."),
+    "install": ("mcp_sandbox.cli.install:install", "Tell MCP clients to start this server."),
+    "uninstall": ("mcp_sandbox.cli.install:uninstall", "Take this server out of MCP clients again."),
     "serve": ("mcp_sandbox.cli.serve:serve", "Serve an MCP client over stdin and stdout (the default)."),
     "run": ("mcp_sandbox.cli.run:run", "Run one program in a sandbox and show what it prints."),
     "runs": ("mcp_sandbox.cli.runs:runs", "Look at the record of what ran."),

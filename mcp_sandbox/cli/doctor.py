@@ -63,11 +63,11 @@ async def _doctor(
         )
     except ConfigError as error:
         findings.append(failed("configuration", error))
-        _print_finding(console, findings[0])
+        print_finding(console, findings[0])
         return findings, [] if proves else None
     async for finding in examine(configuration, os.environ):
         findings.append(finding)
-        _print_finding(console, finding)
+        print_finding(console, finding)
     if not proves:
         return findings, None
     if not any(finding.check == "sandbox" and finding.state == "ok" for finding in findings):
@@ -96,7 +96,8 @@ async def _prove(console: Console, configuration: Configuration) -> list[Verdict
 _MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]"}
 
 
-def _print_finding(console: Console, finding: Finding) -> None:
+def print_finding(console: Console, finding: Finding) -> None:
+    """Show what one check found, and what to do about it."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text

@@ -60,7 +60,16 @@ def read_user_file(path: Path) -> UserFile:
         FileNotFoundError: Nothing is there.
         ConfigError: It cannot be used: file, line and key are named.
     """
-    document = parse(read_bytes(path), str(path))
+    return user_file(read_bytes(path), str(path))
+
+
+def user_file(content: bytes, path: str) -> UserFile:
+    """Return the configuration that a file of this content would be.
+
+    Raises:
+        ConfigError: It could not be used: file, line and key are named.
+    """
+    document = parse(content, path)
     try:
         return UserFile(document, FileSettings.model_validate(document.table))
     except ValidationError as error:

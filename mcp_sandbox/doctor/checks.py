@@ -10,6 +10,7 @@ from anyio import to_thread
 
 from mcp_sandbox.audit.store import AuditStore
 from mcp_sandbox.doctor import engine, inside
+from mcp_sandbox.doctor.clients import configured_clients
 from mcp_sandbox.doctor.finding import Finding
 from mcp_sandbox.doctor.trial import trial
 from mcp_sandbox.engines.docker.connection import connect
@@ -27,6 +28,7 @@ async def examine(configuration: Configuration, environ: Mapping[str, str]) -> A
     """Yield what each check finds, as soon as it does; what rests on something that failed is left out."""
     yield _configuration(configuration)
     yield await _record(configuration)
+    yield configured_clients(Path.home(), environ)
     try:
         surveyed = await survey_of(configuration, environ)
     except SandboxError as error:

@@ -51,10 +51,33 @@ def find_engine(configured: str, environ: Mapping[str, str], home: Path) -> Addr
         return _checked(Address(configured, "[engine] host"))
     if environ.get("DOCKER_HOST"):
         return _checked(Address(environ["DOCKER_HOST"], "DOCKER_HOST", _tls(environ)))
-    context = environ.get("DOCKER_CONTEXT") or get_current_context_name()
-    if context and context != "default":
+    context = _context(environ)
+    if context:
         return _checked(_of_context(context))
     return _first_listening(list(usual_sockets(environ, home)))
+
+
+def variables_of(configured: str, environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Return the variables that lead a server to the engine that is found now; none where the configuration names one.
+
+    A client starts servers with hardly any environment, so what leads there from a shell has to come along.
+
+    Raises:
+        ConfigError, EngineDenied, EngineUnreachable: As `find_engine`.
+    """
+    address = find_engine(configured, environ, home)
+    if configured:
+        return {}
+    if environ.get("DOCKER_HOST"):
+        return _given(("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"), environ)
+    context = _context(environ)
+    if context:
+        return {"DOCKER_CONTEXT": context} | _given(("DOCKER_CONFIG",), environ)
+    return {"DOCKER_HOST": address.url}
+
+
+def _given(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in names if environ.get(name)}
 
 
 def _tls(environ: Mapping[str, str]) -> Any:
@@ -65,6 +88,12 @@ def _tls(environ: Mapping[str, str]) -> Any:
             f"DOCKER_TLS_VERIFY or DOCKER_CERT_PATH is set, and the certificates cannot be used ({error}).",
             next_step="Correct these variables, or set [engine] host in the configuration.",
         ) from error
+
+
+def _context(environ: Mapping[str, str]) -> str:
+    """Return the docker context in use; empty for the one that every docker has."""
+    name: str = environ.get("DOCKER_CONTEXT") or get_current_context_name() or ""
+    return "" if name == "default" else name
 
 
 def _of_context(name: str) -> Address:
