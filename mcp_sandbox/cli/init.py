@@ -40,7 +40,7 @@ def init(folder: Path | None, name: str | None, yes: bool, config_file: Path | N
     )
     found = _look(Path(chosen), config_file)
     taken = {*found.user_file.settings.workspaces, "default"}
-    name = name or _name_of(found.folder or Path(chosen), taken)
+    name = _name_of(found.folder or Path(chosen), taken) if name is None else name
     profile = "standard"
     if not yes:
         name = click.prompt("What is it to be called?", default=name)

@@ -172,7 +172,10 @@ def _change(
             elif dry_run:
                 _print_difference(file, new)
             else:
+                is_here = client.is_here(Path.home(), os.environ)
                 file.write(new)
+                if not is_here:
+                    click.echo(f"{client.title} was not found here: its file is new.")
                 _say_what_was_done(file, new, names)
         except SandboxError as error:
             click.echo(f"mcp-sandbox: {client.title}: {error}", err=True)
@@ -188,8 +191,6 @@ def _say_what_was_done(file: ClientFile, new: ClientFile, names: list[str]) -> N
         return
     kept = f"; as it was: {file.backup.name}" if file.content else ""
     click.echo(f"{client.title}: {entries} is in {_shown(file.path)}{kept}")
-    if not client.is_here(Path.home(), os.environ):
-        click.echo(f"  {client.title} was not found here.")
     click.echo(f"  {client.reload}")
 
 

@@ -147,7 +147,9 @@ class ClientFile:
             self._delete()
             return
         kept = self._backup()
-        backs_up = self.content is not None and (kept is None or kept._of_others != self._of_others)
+        # Where there is nothing of others, there is nothing to keep.
+        backs_up = self.content is not None and bool(self._of_others or not self.ours)
+        backs_up = backs_up and (kept is None or kept._of_others != self._of_others)
         if backs_up:
             rewrite(self.backup, self.content or b"", was=kept.content if kept else None)
         try:
@@ -167,7 +169,7 @@ class ClientFile:
     def _as_before(self) -> ClientFile:
         """Return the file as it was before this program came into it, where all that it says is the same."""
         kept = self._backup()
-        if kept:
+        if kept and not kept.ours:
             return kept if kept._of_others == self._of_others else self
         # Every file that was there before has a backup. This one was made by us, if nobody wrote into it since.
         untouched = not self._of_others and "".join(self.text.split()) in (

@@ -20,7 +20,8 @@ CHECK = "clients"
 
 def configured_clients(home: Path, environ: Mapping[str, str]) -> Finding:
     """Return which clients have an entry that starts this program, and what is wrong with one."""
-    entries, problems = [], []
+    entries: list[str] = []
+    problems: list[tuple[str, str]] = []
     for client in CLIENTS.values():
         try:
             ours = client_file(client, home, environ).ours
@@ -34,10 +35,9 @@ def configured_clients(home: Path, environ: Mapping[str, str]) -> Finding:
                 words = f"{client.title}: {visible(launch.command, limit=200)} is not there"
                 problems.append((words, f"Run `mcp-sandbox install {client.name}` again."))
     if problems:
-        words, remedies = zip(*problems, strict=True)
-        return Finding(
-            check=CHECK, state="warning", says="; ".join(words), remedy=" ".join(dict.fromkeys(remedies))
-        )
+        says = "; ".join(words for words, _ in problems)
+        remedy = " ".join(dict.fromkeys(remedy for _, remedy in problems))
+        return Finding(check=CHECK, state="warning", says=says, remedy=remedy)
     if not entries:
         return Finding(check=CHECK, state="ok", says="none starts this server; `mcp-sandbox install` adds it")
     return Finding(check=CHECK, state="ok", says=", ".join(entries))
