@@ -57,7 +57,7 @@ def commands() -> list[str]:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Return a home folder that has what the documents' workspaces name."""
-    for name in ("reports", "data", "Downloads"):
+    for name in ("reports", "data", "Downloads", "sales"):
         (tmp_path / name).mkdir()
     return tmp_path
 
@@ -135,6 +135,13 @@ def test_commands_of_the_documents_work(line: str, engine_host: str, home: Path)
     # The record must have a run before it can be looked at.
     subprocess.run([COMMAND, "run", "-c", "print(1)"], env=environment, cwd=home, check=True, timeout=60)
     ran = subprocess.run(
-        line, shell=True, env=environment, cwd=home, capture_output=True, text=True, timeout=60
+        line,
+        shell=True,
+        env=environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        input="\n\n\n",  # to what is asked, the answer that is suggested
     )
     assert ran.returncode == 0, ran.stderr

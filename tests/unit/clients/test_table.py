@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcp_sandbox.clients.launch import Launch
+from mcp_sandbox.clients.reference import BEGIN, END, clients_markdown
 from mcp_sandbox.clients.table import CLIENTS, Client
 
 from .conftest import LAUNCH
@@ -94,3 +95,10 @@ def test_a_client_is_here_where_its_folder_is(client: Client, home: Path) -> Non
     folder = home / client.trace.removeprefix("~/") if client.trace else client.files(home, {})[0].parent
     folder.mkdir(parents=True)
     assert client.is_here(home, {})
+
+
+def test_the_docs_are_up_to_date() -> None:
+    docs = Path(__file__).parents[3] / "docs" / "clients.md"
+    assert BEGIN + clients_markdown() + END in docs.read_text(), (
+        "run `python -m mcp_sandbox.clients.reference`"
+    )
