@@ -1,4 +1,4 @@
-"""Write a person's own file anew: whole or not at all, with the mode, the owner and the links that it had."""
+"""Write a person's own file anew, whole or not at all, with the mode, the owner and the links that it had."""
 
 from __future__ import annotations
 
@@ -32,6 +32,21 @@ def rewrite(path: Path, content: bytes, *, was: bytes | None) -> None:
         _replace(path, target, content, was)
     except OSError as error:
         raise _refusal(path, f"cannot be written: {error.strerror or error}") from error
+
+
+def remove(path: Path, *, was: bytes | None) -> None:
+    """Remove a file; behind a symbolic link it is the file that the link leads to.
+
+    Raises:
+        ConfigError: It may not be removed, or has changed since it was read. Nothing is changed then.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        _refuse_what_would_be_harmed(path, target)
+        _refuse_what_changed(path, target, was)
+        target.unlink()
+    except OSError as error:
+        raise _refusal(path, f"cannot be removed: {error.strerror or error}") from error
 
 
 def _refuse_what_would_be_harmed(path: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,24 +25,33 @@ if TYPE_CHECKING:
     from mcp_sandbox.clients.table import Client
 
 clients_argument = click.argument("names", metavar="[CLIENT]...", nargs=-1, type=click.Choice(list(CLIENTS)))
-workspaces_option = click.option(
+all_option = click.option("--all", "everywhere", is_flag=True, help="Every client that is found here.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
+KNOWN = f"CLIENT is one of {', '.join(CLIENTS)}."
+
+
+def _usable_name(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"[A-Za-z0-9_-]{1,48}", value):
+        raise click.BadParameter("1 to 48 letters, digits, - and _ are what every client takes")
+    return value
+
+
+@click.command(epilog=KNOWN)
+@clients_argument
+@all_option
+@click.option(
     "--workspace",
     "workspaces",
     metavar="NAME|FOLDER",
     multiple=True,
     help="Workspace that the server gets; given more than once, each has an entry of its own.",
 )
-name_option = click.option(
-    "--name", metavar="NAME", help="What the entry is called; else sandbox, or sandbox-WORKSPACE."
+@click.option(
+    "--name",
+    metavar="NAME",
+    callback=_usable_name,
+    help="What the entry is called; else sandbox, or sandbox-WORKSPACE.",
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
-
-
-@click.command()
-@clients_argument
-@click.option("--all", "everywhere", is_flag=True, help="Every client that is found here.")
-@workspaces_option
-@name_option
 @config_option
 @dry_run_option
 @click.option(
@@ -64,7 +74,7 @@ def install(
     checks: bool,
     yes: bool,
 ) -> None:
-    r"""Tell MCP clients to start this server; without CLIENT, list those found and what they have.
+    """Tell MCP clients to start this server; without CLIENT, list those found and what they have.
 
     The entry has absolute paths, the workspace, and the address of the engine that is found now. What else is in the
     client's file stays as it is; the file as it was is kept beside it, with .mcp-sandbox.bak added to its name.
@@ -73,7 +83,7 @@ def install(
     mcp-sandbox install claude-desktop
     mcp-sandbox install --all --check
     mcp-sandbox install cursor --workspace reports --workspace ~/data
-    """
+    """  # noqa: D301 - click reads the \b
     if name is not None and len(workspaces) > 1:
         raise click.UsageError("--name is for one entry: give one --workspace")
     clients = _clients(names, everywhere)
@@ -103,11 +113,17 @@ def install(
     ctx.exit(FAILED if failed else 0)
 
 
-@click.command()
+@click.command(epilog=KNOWN)
 @clients_argument
-@click.option("--all", "everywhere", is_flag=True, help="Every client that is found here.")
-@workspaces_option
-@name_option
+@all_option
+@click.option(
+    "--workspace",
+    "workspaces",
+    metavar="NAME|FOLDER",
+    multiple=True,
+    help="Only the entry that `install --workspace` made.",
+)
+@click.option("--name", metavar="NAME", help="Only the entry of this name.")
 @dry_run_option
 @click.pass_context
 def uninstall(
@@ -184,13 +200,14 @@ def _change(
 
 
 def _say_what_was_done(file: ClientFile, new: ClientFile, names: list[str]) -> None:
-    client, entries = file.client, " and ".join(f"`{name}`" for name in names)
+    client, entries = file.client, " and ".join(f"`{visible(name, limit=64)}`" for name in names)
+    entries += " is" if len(names) == 1 else " are"
     if len(new.ours) < len(file.ours):
         gone = ", which held nothing else and is gone" if new.content is None else ""
-        click.echo(f"{client.title}: {entries} is out of {_shown(file.path)}{gone}")
+        click.echo(f"{client.title}: {entries} out of {_shown(file.path)}{gone}")
         return
     kept = f"; as it was: {file.backup.name}" if file.content else ""
-    click.echo(f"{client.title}: {entries} is in {_shown(file.path)}{kept}")
+    click.echo(f"{client.title}: {entries} in {_shown(file.path)}{kept}")
     click.echo(f"  {client.reload}")
 
 

@@ -60,7 +60,7 @@ def run(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Run one program in a sandbox and show what it prints, as it prints it.
+    """Run one program in a sandbox and show what it prints, as it prints it.
 
     The program is CODE, or a FILE (`-` reads it from stdin; *.sh is a shell script), or a shell COMMAND. The exit
     status is the program's own; 124 when it was stopped at its deadline, 137 when it ran out of memory, 125 when
@@ -70,7 +70,7 @@ def run(
     mcp-sandbox run -c 'print(6 * 7)'
     mcp-sandbox run --workspace ~/data --shell 'wc -l *.csv'
     mcp-sandbox run --timeout 60 --out results simulate.py
-    """
+    """  # noqa: D301 - click reads the \b
     from mcp_sandbox.model import ExecutionRequest
     from mcp_sandbox.workspace import load_configuration
 

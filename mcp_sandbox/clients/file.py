@@ -11,7 +11,6 @@ import json
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mcp_sandbox.clients import jsonc, toml
@@ -19,10 +18,11 @@ from mcp_sandbox.clients.jsonc import Malformed
 from mcp_sandbox.config.problems import Problem, refusal
 from mcp_sandbox.config.toml import read_bytes
 from mcp_sandbox.errors import ConfigError
-from mcp_sandbox.rewrite import rewrite
+from mcp_sandbox.rewrite import remove, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from mcp_sandbox.clients.launch import Launch
     from mcp_sandbox.clients.table import Client
@@ -144,12 +144,12 @@ class ClientFile:
             ConfigError: It may not be written, or has changed since it was read. Nothing is changed then.
         """
         if new.content is None:
-            self._delete()
+            remove(self.path, was=self.content)
             return
         kept = self._backup()
         # Where there is nothing of others, there is nothing to keep.
         backs_up = self.content is not None and bool(self._of_others or not self.ours)
-        backs_up = backs_up and (kept is None or kept._of_others != self._of_others)
+        backs_up = backs_up and not (kept and self._says_the_same(kept))
         if backs_up:
             rewrite(self.backup, self.content or b"", was=kept.content if kept else None)
         try:
@@ -169,22 +169,27 @@ class ClientFile:
     def _as_before(self) -> ClientFile:
         """Return the file as it was before this program came into it, where all that it says is the same."""
         kept = self._backup()
-        if kept and not kept.ours:
-            return kept if kept._of_others == self._of_others else self
+        if kept:
+            return kept if self._says_the_same(kept) and not kept.ours else self
         # Every file that was there before has a backup. This one was made by us, if nobody wrote into it since.
-        untouched = not self._of_others and "".join(self.text.split()) in (
+        nothing_else = not self._of_others and "".join(self.text.split()) in (
             "",
             json.dumps(self.data, separators=(",", ":")),
         )
-        return replace(self, content=None) if untouched else self
+        return replace(self, content=None) if nothing_else else self
 
     def _backup(self) -> ClientFile | None:
         try:
-            kept = replace(self, content=read_bytes(self.backup, max_size=MAX_FILE_SIZE))
-            _ = kept._of_others
-        except (FileNotFoundError, ConfigError):
+            return replace(self, content=read_bytes(self.backup, max_size=MAX_FILE_SIZE))
+        except FileNotFoundError:
             return None
-        return kept
+
+    def _says_the_same(self, kept: ClientFile) -> bool:
+        """Tell whether a backup has all that the file says beside our entries."""
+        try:
+            return kept._of_others == self._of_others
+        except ConfigError:
+            return False
 
     @property
     def _of_others(self) -> dict[str, Any]:
@@ -210,12 +215,6 @@ class ClientFile:
             raise self._refusal("it is written in a way that cannot be changed without harm")
         return new
 
-    def _delete(self) -> None:
-        try:
-            Path(os.path.realpath(self.path)).unlink()
-        except OSError as error:
-            raise self._refusal(f"cannot be removed: {error.strerror}") from error
-
     def _refusal(self, words: str, line: int | None = None, *, next_step: str | None = None) -> ConfigError:
         by_hand = f"Correct it, or add by hand what `mcp-sandbox install {self.client.name} --print` says."
         return refusal(
@@ -230,7 +229,7 @@ def client_file(client: Client, home: Path, environ: Mapping[str, str]) -> Clien
         ConfigError: It cannot be read, is no regular file, or is too large.
     """
     places = client.files(home, environ)
-    path = next((place for place in places if place.exists()), places[0])
+    path = next((place for place in places if os.path.lexists(place)), places[0])
     try:
         return ClientFile(client, path, read_bytes(path, max_size=MAX_FILE_SIZE))
     except FileNotFoundError:

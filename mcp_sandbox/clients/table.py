@@ -7,6 +7,7 @@ give them.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,7 @@ class Client:
         """Tell whether the client seems to be installed."""
         files = self.files(home, environ)
         folder = self._of_user(self.trace, home, environ) if self.trace else files[0].parent
-        return folder.is_dir() or any(file.is_symlink() or file.exists() for file in files)
+        return any(os.path.lexists(path) for path in (folder, *files))
 
     def snippet(self, name: str, launch: Launch) -> str:
         """Return what a file holds whose only entry is this one."""

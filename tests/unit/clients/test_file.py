@@ -258,6 +258,34 @@ def test_a_link_to_nothing_is_refused_and_stays(home: Path) -> None:
     assert path.is_symlink()
 
 
+def test_a_link_that_leads_to_itself_is_refused(home: Path) -> None:
+    path = CLIENTS["zed"].files(home, {})[0]
+    path.parent.mkdir(parents=True)
+    path.symlink_to(path)
+    assert "cannot be read" in refused(CLIENTS["zed"], home)
+
+
+def test_a_file_of_ours_that_changed_since_it_was_read_is_not_removed(home: Path) -> None:
+    file = install(CLIENTS["zed"], home)
+    gone = file.without(["sandbox"])
+    assert gone.content is None
+    file.path.write_bytes(b'{"theme": "mine"}')
+    with pytest.raises(ConfigError, match="was changed by another program meanwhile"):
+        file.write(gone)
+    assert file.path.read_bytes() == b'{"theme": "mine"}'
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
+def test_a_backup_that_somebody_spoilt_is_made_anew(home: Path, content: bytes) -> None:
+    client = CLIENTS["gemini"]
+    path = lay(client, home, existing(client))
+    file = install(client, home)
+    file.backup.write_bytes(content)
+    uninstall(client, home)
+    assert path.read_bytes() == existing(client)
+    assert file.backup.read_bytes() == file.content
+
+
 def test_a_read_only_file_is_not_replaced_whoever_asks(client: Client, home: Path) -> None:
     path = lay(client, home, existing(client))
     path.chmod(0o444)

@@ -224,7 +224,7 @@ def test_uninstall_takes_every_entry_of_ours_and_no_other(home: Path) -> None:
     run("install", "zed", "--workspace", "reports", "--workspace", "sales")
     shown = run("uninstall", "zed")
     assert shown.exit_code == 0
-    assert "Zed: `sandbox-reports` and `sandbox-sales` is out of ~/.config/zed/settings.json" in shown.stdout
+    assert "Zed: `sandbox-reports` and `sandbox-sales` are out of ~/.config/zed/settings.json" in shown.stdout
     assert path.read_bytes() == existing(CLIENTS["zed"])
     assert "nothing to change" in run("uninstall", "zed").stdout
 
@@ -246,6 +246,19 @@ def test_a_name_of_ones_own_is_for_one_entry(home: Path) -> None:
     )
     run("install", "zed", "--name", "box", "--workspace", "reports")
     assert set(ours("zed", home)) == {"box"}
+
+
+def test_a_name_that_some_client_would_not_take_is_refused(home: Path) -> None:
+    for name in ("", "a b", "a\x1b[2J", "ä", "x" * 49):
+        assert run("install", "zed", "--name", name).exit_code == 2
+    assert not ours("zed", home)
+
+
+def test_names_from_a_file_cannot_take_over_the_terminal(home: Path) -> None:
+    lay(CLIENTS["cursor"], home, b'{"mcpServers": {"\\u001b]0;x\\u0007": {"command": "mcp-sandbox"}}}')
+    assert "\x1b" not in run("install").stdout
+    assert "\\x1b]0;x" in run("uninstall", "cursor").stdout
+    assert not ours("cursor", home)
 
 
 def test_a_copy_in_a_cache_is_not_what_a_client_is_told_to_start(
