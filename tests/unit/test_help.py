@@ -24,7 +24,7 @@ def every_command(command: click.Command, *words: str) -> Iterator[tuple[str, ..
             yield from every_command(inner, *words, name)
 
 
-@pytest.mark.parametrize("words", every_command(cli), ids=" ".join)
+@pytest.mark.parametrize("words", list(every_command(cli)), ids=" ".join)
 def test_help_is_whole_sentences_and_nothing_of_how_it_is_written(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(cli, [*words, "--help"])
     assert shown.exit_code == 0
