@@ -10,6 +10,7 @@ import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from mcp_sandbox.cli.transfers import LARGE_BYTES
 from mcp_sandbox.errors import SandboxError
 from mcp_sandbox.paths import is_plain_path
 
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mcp_sandbox.audit.store import Recorder
+    from mcp_sandbox.cli.transfers import Transfers
     from mcp_sandbox.model import ExecutionResult
 
 
-async def copy_out(result: ExecutionResult, record: Recorder, folder: Path) -> list[str]:
+async def copy_out(
+    result: ExecutionResult, record: Recorder, folder: Path, shown: Transfers | None = None
+) -> list[str]:
     """Copy all files of a run into a folder, and return what is wrong with those that were not copied.
 
     Raises:
@@ -30,8 +34,12 @@ async def copy_out(result: ExecutionResult, record: Recorder, folder: Path) -> l
     if not result.artifacts:
         return []
     problems: list[str] = []
+    done, total = 0, sum(artifact.size for artifact in result.artifacts)
     with _opened(folder) as root:
         for artifact in result.artifacts:
+            if shown and total >= LARGE_BYTES:
+                shown.show("copying out", done, total)
+            done += artifact.size
             data = await record.content(result.run_id, f"artifact:{artifact.path}")
             if data is None:
                 problems.append(f"{artifact.path} was not kept")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,8 +117,10 @@ async def _execute(
     """Run it and copy its files out; return the result, or the signal where one came first, and what failed."""
     from mcp_sandbox.app import running
     from mcp_sandbox.cli.out import copy_out
+    from mcp_sandbox.cli.transfers import follow, transfers
     from mcp_sandbox.run import Run
 
+    run = Run(terminal)
     problems: list[str] = []
     result: ExecutionResult | signal.Signals = signal.SIGTERM
     failure: SandboxError | None = None
@@ -135,8 +138,11 @@ async def _execute(
 
         tasks.start_soon(stop_at_signal)
         try:
-            result = await executor.execute(request, Run(terminal))
-            problems = await copy_out(result, executor.record, out) if out else []
+            with transfers(terminal.begin_line) if terminal else nullcontext() as shown:
+                if shown:
+                    follow(run.progress, shown)
+                result = await executor.execute(request, run)
+                problems = await copy_out(result, executor.record, out, shown) if out else []
         except SandboxError as error:
             failure = error  # raised below, where no task group wraps it
         except BrokenPipeError:
@@ -152,6 +158,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self.written = {"stdout": 0, "stderr": 0}
+        self._line_is_open = False
 
     def write(self, stream: str, data: bytes) -> None:
         """Pass on the next bytes."""
@@ -159,8 +166,21 @@ class Terminal:
         target.buffer.write(data)
         target.buffer.flush()
         self.written[stream] += len(data)
+        if target.isatty():
+            self._line_is_open = not data.endswith(b"\n")
 
     write_tail = write
+
+    def begin_line(self) -> None:
+        """Leave the line that the program began: what we say there would be taken for its own, or go over it."""
+        if self._line_is_open:
+            click.echo(err=True)
+        self._line_is_open = False
+
+    def say(self, words: str) -> None:
+        """Say something of our own."""
+        self.begin_line()
+        click.echo(f"mcp-sandbox: {words}", err=True)
 
 
 def _say_how_it_ended(result: ExecutionResult, terminal: Terminal) -> None:
@@ -169,18 +189,17 @@ def _say_how_it_ended(result: ExecutionResult, terminal: Terminal) -> None:
 
     for stream, total in (("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)):
         if total is not None and total > terminal.written[stream]:
-            click.echo(
-                f"mcp-sandbox: {total - terminal.written[stream]:,} bytes in the middle of {stream} are left out; "
-                "output_limit in the configuration says how much is kept.",
-                err=True,
+            terminal.say(
+                f"{total - terminal.written[stream]:,} bytes in the middle of {stream} are left out; "
+                "output_limit in the configuration says how much is kept."
             )
     for line in (*_files(result), *(f"blocked: {refused.reason}" for refused in result.blocked)):
-        click.echo(f"mcp-sandbox: {line}", err=True)
+        terminal.say(line)
     hint = "" if result.hint == OUTPUT_CUT else result.hint  # it is about what a model is shown
     if result.status != "exited" or result.signal or hint:
-        click.echo(f"mcp-sandbox: {headline(result)}", err=True)
+        terminal.say(headline(result))
     if hint:
-        click.echo(f"mcp-sandbox: {hint}", err=True)
+        terminal.say(hint)
 
 
 def _files(result: ExecutionResult) -> Iterator[str]:

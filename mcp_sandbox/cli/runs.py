@@ -155,6 +155,7 @@ def artifacts(config_file: Path | None, run_id: str, out: Path | None, as_json: 
 
     from mcp_sandbox.audit.store import AuditStore
     from mcp_sandbox.cli.out import copy_out
+    from mcp_sandbox.cli.transfers import transfers
 
     store = AuditStore(record_folder(config_file).path)
     result = anyio.run(store.result, run_id)
@@ -169,7 +170,8 @@ def artifacts(config_file: Path | None, run_id: str, out: Path | None, as_json: 
     for file in () if as_json else kept_back:
         click.echo(visible(f"not kept: {file.path}: {file.reason}"), err=True)
     if out is not None and result:
-        problems = anyio.run(copy_out, result, store, out)
+        with transfers() as shown:
+            problems = anyio.run(copy_out, result, store, out, shown)
         for problem in problems:
             click.echo(visible(f"mcp-sandbox: not copied: {problem}"), err=True)
         if problems:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,3 +165,68 @@ async def test_the_sandbox_goes_by_itself_when_the_command_is_killed(
         process.kill()
         await process.wait()
     await none_left(engine_client, tmp_path)
+
+
+SIX_MB = 6_000_000
+COPIED_AND_MADE = "open('made.bin', 'wb').write(open('data.bin', 'rb').read()); print('an open line', end='')"
+
+
+@pytest.fixture
+def large(engine_host: str, tmp_path: Path) -> tuple[str | Path, ...]:
+    """Arguments of a run that takes much in and out."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "data.bin").write_bytes(bytes(SIX_MB))
+    configuration = configuration_file(tmp_path, engine_host, workspace_transfer="copy")
+    return (
+        "--config",
+        configuration,
+        "--workspace",
+        folder,
+        "--out",
+        tmp_path / "out",
+        "-c",
+        COPIED_AND_MADE,
+    )
+
+
+def test_on_a_terminal_bars_show_what_is_copied_and_go_and_no_output_goes_with_them(
+    large: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [COMMAND, "run", *large], stdout=theirs, stderr=theirs, env={**environment(tmp_path), "TERM": "xterm"}
+    ) as process:
+        os.close(theirs)
+        screen = b""
+        with suppress(OSError):  # how a terminal tells that nobody is left to write to it
+            while data := os.read(ours, 65536):
+                screen += data
+        os.close(ours)
+        assert process.wait(timeout=ANSWER_SECONDS) == 0
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", screen.decode())
+    for words in ("copying the workspace in ━", "taking files out ━", "copying out ━"):
+        assert words in shown
+    drawn_over = shown.partition("an open line")[2]
+    assert drawn_over.startswith("\r\n")  # what is drawn and erased later is below it
+    assert shown.rstrip().endswith(f"mcp-sandbox: made made.bin (application/octet-stream, {SIX_MB:,} bytes)")
+    assert (tmp_path / "out/made.bin").stat().st_size == SIX_MB
+
+
+def test_elsewhere_lines_tell_what_is_copied_and_json_stays_alone(
+    large: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    def run_large(*more: str) -> Ended:
+        command = [COMMAND, "run", *large, *more]
+        return subprocess.run(command, capture_output=True, env=environment(tmp_path), timeout=ANSWER_SECONDS)
+
+    ended = run_large()
+    assert ended.stdout == b"an open line"
+    assert ended.stderr.decode().splitlines() == [
+        "mcp-sandbox: copying the workspace in, 6.0 MB",
+        "mcp-sandbox: taking files out",
+        "mcp-sandbox: copying out, 6.0 MB",
+        f"mcp-sandbox: made made.bin (application/octet-stream, {SIX_MB:,} bytes)",
+    ]
+    (tmp_path / "out/made.bin").unlink()
+    assert run_large("--json").stderr == b""
