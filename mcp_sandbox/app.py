@@ -62,11 +62,14 @@ async def running(
         folders.on_change = lambda view: pool.turn_to(view.of(spec(policy)), warm=view.of(ready_spec(policy)))
     try:
         async with engine:
+            secrets = SecretSources({name: configuration.secrets[name] for name in policy.secrets}, environ)
+            executor = Executor(
+                configuration, engine, record, origin=origin, folders=folders, secrets=secrets
+            )
             if serves:
                 containers.in_background(_sweep, containers, presence)
-                containers.in_background(_first_look, folders)
-            secrets = SecretSources({name: configuration.secrets[name] for name in policy.secrets}, environ)
-            yield Executor(configuration, engine, record, origin=origin, folders=folders, secrets=secrets)
+                containers.in_background(_first_look, executor)
+            yield executor
     finally:
         presence.leave()
         try:
@@ -93,10 +96,10 @@ async def image_now(configuration: Configuration, environ: Mapping[str, str], na
     return await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
 
 
-async def _first_look(folders: Folders) -> None:
-    """Find out what runs will see, so that a sandbox can be made ready; the first call meets what is wrong."""
+async def _first_look(executor: Executor) -> None:
+    """Find out what runs will see; the first call meets what is wrong."""
     try:
-        await folders.look()
+        await executor.look_ahead()
     except SandboxError as error:
         _log.info("no sandbox is made ready yet: %s", error)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from mcp_sandbox.egress.record import EgressLimits
 from mcp_sandbox.errors import AuditError, Busy
 from mcp_sandbox.guest.progress import Progress
 from mcp_sandbox.guest.session import run_program
-from mcp_sandbox.manifest import ManifestTaker
+from mcp_sandbox.manifest import ManifestTaker, Patience
 from mcp_sandbox.plan import Plan, plan, spec, trusts_more
 from mcp_sandbox.redact import Redactor
 from mcp_sandbox.run import Run
@@ -38,7 +38,8 @@ from mcp_sandbox.streams import Streams
 from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from concurrent.futures import Future
 
     from anyio.abc import ByteStream
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.audit.store import Recorder
     from mcp_sandbox.config.policy import Configuration
     from mcp_sandbox.guest.session import ArtifactSink, Program
+    from mcp_sandbox.manifest import Manifest
     from mcp_sandbox.model import ExecutionRequest, ExecutionResult
     from mcp_sandbox.sandbox import Engine, Sandbox
     from mcp_sandbox.view import View
@@ -76,6 +78,7 @@ class Executor:
         self._max_queued = configuration.server.max_queued
         self._manifests = ManifestTaker(self.policy.path) if self.policy.path else None
         self._beside = ThreadPoolExecutor(1, "manifest")
+        self._ahead = Patience()
 
     async def execute(
         self, request: ExecutionRequest, run: Run | None = None, *, replay_of: str = ""
@@ -96,12 +99,17 @@ class Executor:
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
             with collecting(entry.run_id, self.record.staging(entry.run_id), redactor) as files:
                 async with self._slot(run.progress), self._sandbox(planned) as (sandbox, program, view):
-                    # Beside the program: it costs a call nothing that it would not wait for anyway.
-                    manifest = self._manifests and self._beside.submit(self._manifests.take, view.hidden)
                     entry.note(sandbox=sandbox.name, **sandbox.facts, **view.facts())
-                    report = await run_program(
-                        sandbox, program, streams, files, run.stop, self._egress(run, planned), run.progress
-                    )
+                    with self._listing(view) as manifest:
+                        report = await run_program(
+                            sandbox,
+                            program,
+                            streams,
+                            files,
+                            run.stop,
+                            self._egress(run, planned),
+                            run.progress,
+                        )
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
                 if files:
@@ -125,6 +133,31 @@ class Executor:
                     result, stdout=streams.stdout.kept(), stderr=streams.stderr.kept(), contents=contents
                 )
             return result
+
+    async def look_ahead(self) -> None:
+        """Find out what the first run will see: a sandbox can then be made ready for it, and its files are hashed.
+
+        Raises:
+            SandboxError: The first run will be refused.
+        """
+        view = await self.folders.look()
+        if self._manifests:
+            looking = self._beside.submit(self._manifests.take, view.hidden, self._ahead)
+            try:
+                await anyio.to_thread.run_sync(looking.result, abandon_on_cancel=True)
+            finally:
+                self._ahead.run_ended()
+
+    @contextmanager
+    def _listing(self, view: View) -> Iterator[Future[Manifest] | None]:
+        """Have listed what a run sees, beside it: that costs its call nothing that it would not wait for anyway."""
+        self._ahead.run_ended()
+        patience = Patience()
+        try:
+            taker = self._manifests
+            yield self._beside.submit(taker.take, view.hidden, patience) if taker else None
+        finally:
+            patience.run_ended()
 
     def _authorities(self) -> list[bytes]:
         """Return the certificates that runs trust beside the public ones, as they are now.

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_sandbox.tree import files_below
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 MAX_FILES = 20_000
 """Files of one workspace that are listed."""
 MAX_HASHED_BYTES = 64 << 20
 """Bytes that are read for one manifest; what a run before has hashed, and has not changed, costs nothing."""
 MAX_SECONDS = 5.0
+"""Longest time for one manifest, while its run goes on."""
+AFTER_SECONDS = 0.3
+"""Longest time for it once its run has ended, for the run's result waits."""
 FRESH_SECONDS = 2.0
 """A file that changed so lately may change again within its time stamp's grain: its hash is not remembered."""
+_HASHED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,51 +59,114 @@ class Manifest:
         }
 
 
-@dataclass
+class Patience:
+    """How long a manifest may take: a while beside its run, little once that has ended."""
+
+    def __init__(self) -> None:
+        self._ended = math.inf
+
+    def run_ended(self) -> None:
+        """Somebody waits from now on."""
+        self._ended = min(self._ended, time.monotonic())
+
+    def is_over(self, began: float) -> bool:
+        """Tell whether what began then has to end with what it has."""
+        now = time.monotonic()
+        return now > began + MAX_SECONDS or now > max(began, self._ended) + AFTER_SECONDS
+
+
 class ManifestTaker:
-    """Takes manifests of one folder, and remembers the hashes of files that have not changed since."""
+    """Takes manifests of one folder, and remembers of files that have not changed what it found."""
 
-    root: str
-    _known: dict[tuple[int, int, int, int, int], str] = field(default_factory=dict)
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._known: dict[str, _File] = {}
 
-    def take(self, hidden: frozenset[str] = frozenset()) -> Manifest:
-        """List and hash the folder's files but those that are hidden from runs; in a worker thread."""
-        give_up = time.monotonic() + MAX_SECONDS
-        known: dict[tuple[int, int, int, int, int], str] = {}
-        lines: list[str] = []
-        hashed = 0
-        bytes_left = MAX_HASHED_BYTES
-        complete = True
-        for path, entry in files_below(self.root, lambda path, _: f"{self.root}/{path}" in hidden):
-            try:
-                status = entry and entry.stat(follow_symlinks=False)
-            except OSError:
-                continue  # it went away meanwhile
-            if status is None:
-                continue  # a folder that is not readable here, nor inside
-            if len(lines) >= MAX_FILES or time.monotonic() > give_up:
+    def take(self, hidden: frozenset[str] = frozenset(), patience: Patience | None = None) -> Manifest:
+        """List and hash the folder's files but those that are hidden from runs; blocks."""
+        began, patience = time.monotonic(), patience or Patience()
+        files: dict[str, _File] = {}
+        for path, file in self._list(hidden):
+            if len(files) >= MAX_FILES or patience.is_over(began):
                 complete = False
                 break
-            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            digest = self._known.get(identity)
-            if digest is None and stat.S_ISREG(status.st_mode) and status.st_size <= bytes_left:
-                digest = _hash(f"{self.root}/{path}", status)
-                bytes_left -= status.st_size
-            if digest is not None:
-                hashed += 1
-                if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > FRESH_SECONDS * 1e9:
-                    known[identity] = digest
-            lines.append(json.dumps([path, status.st_size, status.st_mode, digest]))
-        self._known = known
-        lines.sort()
+            files[path] = file
+        else:
+            complete = True
+        self._hash(files, lambda: patience.is_over(began))
+        self._remember(files)
+        lines = sorted(file.line for file in files.values())
+        hashed = sum(file.digest is not None for file in files.values())
         return Manifest("\n".join(lines).encode("ascii"), len(lines), hashed, complete)
 
+    def _list(self, hidden: frozenset[str]) -> Iterator[tuple[str, _File]]:
+        skipped = {path.removeprefix(self._root + "/") for path in hidden}
+        known = self._known
+        for path, entry in files_below(self._root, lambda path, _: path in skipped):
+            if entry is None:
+                continue  # a folder that is not readable here, nor inside
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue  # it went away meanwhile
+            identity = (
+                *(status.st_dev, status.st_ino, status.st_mode, status.st_size),
+                *(status.st_mtime_ns, status.st_ctime_ns),
+            )
+            file = known.get(path)
+            yield path, file if file and file.identity == identity else _File.of(path, identity)
 
-def changes(then: bytes, now: bytes) -> list[str]:
-    """Return in words which files differ between the lines of two manifests."""
+    def _hash(self, files: dict[str, _File], is_over: Callable[[], bool]) -> None:
+        bytes_left = MAX_HASHED_BYTES
+        for path, file in files.items():
+            if file.digest is None and stat.S_ISREG(file.mode) and file.size <= bytes_left:
+                if is_over():
+                    return
+                bytes_left -= file.size
+                files[path] = _File.of(path, file.identity, _hash(f"{self._root}/{path}", file, is_over))
+
+    def _remember(self, files: dict[str, _File]) -> None:
+        """Keep what will be as true of the same file later; of files that were not looked at, what was known."""
+        settled = time.time_ns() - int(FRESH_SECONDS * 1e9)
+        known = self._known
+        found = {
+            path: file for path, file in files.items() if known.get(path) is file or file.changed_at < settled
+        }
+        self._known = known | found if len(known) < MAX_FILES else found
+
+
+class _File(NamedTuple):
+    """A file as it was found."""
+
+    identity: tuple[int, ...]
+    """What tells whether it is still the same: device, inode, mode, size, times of change."""
+    digest: str | None
+    line: str
+
+    @classmethod
+    def of(cls, path: str, identity: tuple[int, ...], digest: str | None = None) -> _File:
+        return cls(identity, digest, json.dumps([path, identity[3], identity[2], digest]))
+
+    @property
+    def mode(self) -> int:
+        return self.identity[2]
+
+    @property
+    def size(self) -> int:
+        return self.identity[3]
+
+    @property
+    def changed_at(self) -> int:
+        return max(self.identity[4:])
+
+
+def changes(then: bytes, now: bytes, *, complete: bool = True) -> list[str]:
+    """Return in words which files differ between the lines of two manifests, which are complete or not."""
     before, after = _by_path(then), _by_path(now)
-    said = [f"{path}: gone" for path in sorted(before.keys() - after.keys())]
-    said += [f"{path}: new" for path in sorted(after.keys() - before.keys())]
+    said = []
+    if complete:  # else a file that is in one of them alone may just not have been listed
+        said += [f"{path}: gone" for path in sorted(before.keys() - after.keys())]
+        said += [f"{path}: new" for path in sorted(after.keys() - before.keys())]
     for path in sorted(before.keys() & after.keys()):
         size, mode, digest = before[path]
         new_size, new_mode, new_digest = after[path]
@@ -112,14 +184,19 @@ def _by_path(lines: bytes) -> dict[str, tuple[int, int, str | None]]:
     return {str(path): (int(size), int(mode), digest) for path, size, mode, digest in entries}
 
 
-def _hash(path: str, expected: os.stat_result) -> str | None:
-    """Return the SHA-256 of a regular file; None where it is none, or not the one that was looked at."""
+def _hash(path: str, expected: _File, is_over: Callable[[], bool]) -> str | None:
+    """Return the SHA-256 of a regular file; None where it is none, is another now, or takes too long."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
+    digest = hashlib.sha256()
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_ino != expected.st_ino:
+        if not stat.S_ISREG(status.st_mode) or status.st_ino != expected.identity[1]:
             return None
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while data := file.read(_HASHED_AT_ONCE):
+            digest.update(data)
+            if is_over():
+                return None
+    return digest.hexdigest()

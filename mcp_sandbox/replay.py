@@ -220,9 +220,10 @@ async def workspace_changes(original: Recorded, policy: Policy, configuration: C
         return []
     view = await Folders(policy, hiding=Path(configuration.audit.path, "hidden")).look()
     now = await anyio.to_thread.run_sync(ManifestTaker(policy.path).take, view.hidden)
-    said = changes(original.manifest, now.lines)
-    if not original.facts.get("workspace_files", {}).get("complete", True):
-        said.append("the workspace had more files than were listed; those were not compared")
+    complete = now.complete and original.facts.get("workspace_files", {}).get("complete", True)
+    said = changes(original.manifest, now.lines, complete=complete)
+    if not complete:
+        said.append("not all files of the workspace were listed: what is new or gone is not told")
     return said
 
 

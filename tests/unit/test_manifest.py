@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mcp_sandbox import manifest
-from mcp_sandbox.manifest import ManifestTaker, changes
+from mcp_sandbox.manifest import ManifestTaker, Patience, changes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,3 +112,51 @@ def test_what_was_too_large_to_hash_is_said_and_a_change_of_size_is_seen(
     assert taken.hashed < taken.files
     (folder / "inner/deep/c.txt").write_text("three and more")
     assert changes(taken.lines, take(folder).lines) == ["inner/deep/c.txt: 5 bytes then, 14 now"]
+
+
+# While somebody waits
+
+
+def test_the_end_of_the_run_is_soon_the_end_of_the_listing_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "AFTER_SECONDS", -1.0)
+    patience = Patience()
+    assert ManifestTaker(str(folder)).take(patience=patience).complete
+    patience.run_ended()
+    taken = ManifestTaker(str(folder)).take(patience=patience)
+    assert (taken.files, taken.complete) == (0, False)
+
+
+def test_what_there_was_no_time_to_hash_is_hashed_by_the_next_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "FRESH_SECONDS", 0)
+    for path in folder.rglob("*.txt"):
+        os.utime(path, (0, 0))
+    taker = ManifestTaker(str(folder))
+    few = Few(looks=5)  # one for each file that is listed, two for one that is hashed
+    taken = taker.take(patience=few)
+    assert (taken.files, taken.hashed, taken.complete) == (3, 1, True)
+    taken = taker.take(patience=Few(looks=7))
+    assert (taken.files, taken.hashed) == (3, 3)
+
+
+class Few(Patience):
+    """Patience for so many looks at the clock."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+
+    def is_over(self, began: float) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+def test_of_incomplete_manifests_only_files_that_both_name_are_compared(folder: Path) -> None:
+    before = take(folder).lines
+    (folder / "a.txt").write_text("other")
+    (folder / "new").write_text("")
+    (folder / "inner/b.txt").unlink()
+    assert changes(before, take(folder).lines, complete=False) == ["a.txt: other content"]
