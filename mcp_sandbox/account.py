@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.capture import share
-from mcp_sandbox.hints import hint_for, network_hint
+from mcp_sandbox.hints import hint_for, network_hint, program_hint
 from mcp_sandbox.model import Blocked, ExecutionResult, Status
 from mcp_sandbox.streams import Streams
 
@@ -50,7 +50,21 @@ def settle(
     # What a program prints that fares well may be about anything.
     failed = end is None or end.exit_code != 0
     said = stderr.text + (stdout.text if failed else "")
-    network = network_hint(planned, policy, said, blocked=bool(blocked))
+    hint = hint_for(
+        status,
+        report,
+        ending,
+        planned,
+        policy,
+        network=network_hint(planned, policy, said, blocked=bool(blocked)),
+        program=program_hint(
+            planned, report, said, left_files=bool(files and (files.artifacts or files.skipped))
+        ),
+        files_missing=files is not None
+        and planned.program.artifacts.files > 0
+        and report.artifacts_refused is None,
+        truncated=truncated,
+    )
     own_end = end is not None and end.reason == "exited"
     return ExecutionResult(
         run_id=run.run_id,
@@ -67,10 +81,11 @@ def settle(
         peak_memory_bytes=end.peak_bytes if end else None,
         artifacts=tuple(files.artifacts) if files else (),
         artifacts_skipped=tuple(files.skipped) if files else (),
+        artifacts_skipped_unnamed=files.count_skipped(report.artifacts_refused) - len(files.skipped)
+        if files
+        else 0,
         blocked=blocked,
-        hint=redactor.text(
-            hint_for(status, report, ending, planned, policy, network=network, truncated=truncated)
-        ),
+        hint=redactor.text(hint),
     )
 
 

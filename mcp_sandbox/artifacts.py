@@ -57,6 +57,8 @@ class ArtifactCollector:
         self._current: _Incoming | None = None
         self.artifacts: list[Artifact] = []
         self.skipped: list[SkippedArtifact] = []
+        self._not_kept = self._kept_back = 0
+        """Files that did not come out as far as is known here, and how many of them the guest named."""
         self.contents: list[Content] = []
         """The same files as the record keeps them: bytes on disk by role and hash."""
 
@@ -98,6 +100,7 @@ class ArtifactCollector:
     def refused(self, path: bytes, reason: str) -> None:
         """Learn that a file was kept back; see `ArtifactSink.refused`."""
         self._end()
+        self._kept_back += 1
         if reason == "path_too_long":
             path = self._redactor.cut_end(self._redactor(path))
         self._skip(path, reason)
@@ -110,6 +113,10 @@ class ArtifactCollector:
         """Remove what was not taken away."""
         self._give_up("incomplete")
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def count_skipped(self, kept_back: int | None) -> int:
+        """Count the files that did not come out, of which the guest says that it kept back so many."""
+        return self._not_kept + max(0, (kept_back or 0) - self._kept_back)
 
     def lose(self, reason: str) -> None:
         """Give up every file that came out, for a reason that is not the program's."""
@@ -147,6 +154,7 @@ class ArtifactCollector:
         )
 
     def _skip(self, path: bytes, reason: str) -> None:
+        self._not_kept += 1
         if len(self.skipped) == MAX_SKIPPED:
             return
         shown = clean(self._redactor(path).decode("utf-8", "replace")).replace("\n", "␊").replace("\t", "␉")

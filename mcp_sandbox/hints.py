@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING
 
 from mcp_sandbox.config.sizes import format_size
+from mcp_sandbox.guest.session import ARTIFACTS_SECONDS
 
 if TYPE_CHECKING:
     from mcp_sandbox.config.policy import Policy
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     from mcp_sandbox.sandbox import Ending
 
 OUTPUT_CUT = "Output was cut: print less, or only the part that matters."
-
+NOTHING_SHOWN = "Nothing was printed and no file was left: a value is seen only where the program prints it."
+FOR_MODELS = (OUTPUT_CUT, NOTHING_SHOWN)
+"""Hints that say nothing to a person at a terminal."""
 
 _UNREACHABLE = (
     "Network is unreachable",
@@ -30,6 +34,7 @@ _UNREACHABLE = (
     "ENOTFOUND",
 )
 """How programs say that they went for a network, or a name, past the proxy."""
+_OF_A_NOTEBOOK = re.compile(rb"^[ \t]*(?:%%?|!)[ \t]*[a-zA-Z]", re.MULTILINE)
 
 
 def hint_for(
@@ -40,11 +45,13 @@ def hint_for(
     policy: Policy,
     *,
     network: str,
+    program: str,
+    files_missing: bool,
     truncated: bool,
 ) -> str:
     """Return the most useful next step after a run that ended like this; empty where there is none.
 
-    `network` is what there is to say of hosts that it did not reach.
+    `network` is what there is to say of hosts that it did not reach, `program` of how it is written.
     """
     if status == "timed_out":
         seconds = planned.program.timeout_seconds
@@ -68,7 +75,27 @@ def hint_for(
         )
     if report.end and report.end.oom_kills:
         return f"A child process was killed for memory: the sandbox has {format_size(policy.memory)}."
-    return network or (OUTPUT_CUT if truncated else "")
+    if files_missing:
+        return (
+            f"Not all files came out: the sandbox ended first, {ARTIFACTS_SECONDS:g} s after the program at most. "
+            "Leave fewer or smaller ones."
+        )
+    return network or program or (OUTPUT_CUT if truncated else "")
+
+
+def program_hint(planned: Plan, report: Report, said: str, *, left_files: bool) -> str:
+    """Return what a program seems to expect that it cannot: that it runs in a notebook; empty where nothing."""
+    end, program = report.end, planned.program
+    if end is None or program.language != "python":
+        return ""
+    if end.exit_code == 0 and not (end.stdout or end.stderr or left_files):
+        return NOTHING_SHOWN
+    if end.exit_code == 1 and "SyntaxError" in said and _OF_A_NOTEBOOK.search(program.code):
+        return (
+            "Lines that begin with % or ! are a notebook's; this is plain Python. Leave them out, and call "
+            "execute_shell for commands."
+        )
+    return ""
 
 
 def network_hint(planned: Plan, policy: Policy, said: str, *, blocked: bool) -> str:

@@ -109,6 +109,8 @@ class ExecutionResult(Value):
     """Files that came out and are not named here, for there are too many; `run://RUN_ID` names all."""
     artifacts_skipped: tuple[SkippedArtifact, ...] = ()
     """Files that did not, each with the reason; the first hundred of them."""
+    artifacts_skipped_unnamed: int = 0
+    """Files that did not, beyond those."""
     blocked: tuple[Blocked, ...] = ()
     """Connections that the egress policy refused."""
     hint: str = ""

@@ -184,7 +184,7 @@ class Terminal:
 
 
 def _say_how_it_ended(result: ExecutionResult, terminal: Terminal) -> None:
-    from mcp_sandbox.hints import OUTPUT_CUT
+    from mcp_sandbox.hints import FOR_MODELS
     from mcp_sandbox.server.render import headline
 
     for stream, total in (("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)):
@@ -195,7 +195,7 @@ def _say_how_it_ended(result: ExecutionResult, terminal: Terminal) -> None:
             )
     for line in (*_files(result), *(f"blocked: {refused.reason}" for refused in result.blocked)):
         terminal.say(line)
-    hint = "" if result.hint == OUTPUT_CUT else result.hint  # it is about what a model is shown
+    hint = "" if result.hint in FOR_MODELS else result.hint
     if result.status != "exited" or result.signal or hint:
         terminal.say(headline(result))
     if hint:
@@ -210,8 +210,9 @@ def _files(result: ExecutionResult) -> Iterator[str]:
         yield f"and {len(result.artifacts) - MAX_NAMED:,} more files"
     for skipped in result.artifacts_skipped[:MAX_NAMED]:
         yield f"not kept: {skipped.path}: {skipped.reason}"
-    if len(result.artifacts_skipped) > MAX_NAMED:
-        yield f"and {len(result.artifacts_skipped) - MAX_NAMED:,} more files that were not kept"
+    unnamed = result.artifacts_skipped_unnamed + max(0, len(result.artifacts_skipped) - MAX_NAMED)
+    if unnamed:
+        yield f"and {unnamed:,} more files that were not kept"
 
 
 def exit_status(result: ExecutionResult) -> int:

@@ -19,6 +19,8 @@ def abridged(result: ExecutionResult) -> ExecutionResult:
             "artifacts": result.artifacts[:MAX_FILES],
             "artifacts_unnamed": max(0, len(result.artifacts) - MAX_FILES),
             "artifacts_skipped": result.artifacts_skipped[:MAX_FILES],
+            "artifacts_skipped_unnamed": result.artifacts_skipped_unnamed
+            + max(0, len(result.artifacts_skipped) - MAX_FILES),
         }
     )
 
@@ -38,6 +40,8 @@ def as_text(result: ExecutionResult) -> str:
         parts.append("--- files, to be had with read_artifact\n" + "\n".join(files))
     if result.artifacts_skipped:
         skipped = [f"{file.path}: {file.reason}" for file in result.artifacts_skipped]
+        if result.artifacts_skipped_unnamed:
+            skipped.append(f"and {result.artifacts_skipped_unnamed:,} more")
         parts.append("--- files that stayed behind\n" + "\n".join(skipped))
     if result.blocked:
         parts.append("--- blocked\n" + "\n".join(refused.reason for refused in result.blocked))

@@ -17,6 +17,7 @@ from mcp_sandbox.model import ExecutionRequest, ExecutionResult
 from mcp_sandbox.plan import plan, spec
 from mcp_sandbox.run import Run
 from mcp_sandbox.sandbox import Ending
+from mcp_sandbox.server.render import abridged, as_text
 from tests.fakes import FakeEngine, FakeRecord, Guest, Process, plays
 
 if TYPE_CHECKING:
@@ -446,6 +447,47 @@ class TestOutput:
         assert len(stdout) < POLICY.output_limit + 100
 
 
+class TestPrograms:
+    """What a program expects that it cannot, as models that think of notebooks write it."""
+
+    @pytest.mark.parametrize(
+        ("code", "wrote", "exit_code", "hint"),
+        [
+            ("import pandas as pd\npd.DataFrame().head()", b"", 0, "a value is seen only where"),
+            (
+                "%matplotlib inline\nx = 1",
+                b"SyntaxError: invalid syntax\n",
+                1,
+                "Lines that begin with % or !",
+            ),
+            ("x = 1\n  !pip install x", b"SyntaxError: invalid syntax\n", 1, "Lines that begin with % or !"),
+            ("%%time\nx = 1", b"SyntaxError: invalid syntax\n", 1, "Lines that begin with % or !"),
+            ("x = (7\n % 3\n", b"SyntaxError: '(' was never closed\n", 1, ""),
+            ("print(1)", b"1\n", 0, ""),
+            ("raise SystemExit(3)", b"", 3, ""),
+        ],
+    )
+    async def test_are_told_what_does_not_work_here(
+        self, tmp_path: Path, code: str, wrote: bytes, exit_code: int, hint: str
+    ) -> None:
+        async def program(guest: Guest) -> None:
+            await guest.print_error(wrote)
+            await guest.exit(exit_code=exit_code, stderr=len(wrote))
+            await guest.say(b"z", guest.fields(refused=0))
+
+        request = HELLO.model_copy(update={"code": code})
+        result = await run(plays(program), request, record=FakeRecord(folder=tmp_path))
+        assert (hint in result.hint) if hint else result.hint == ""
+
+    async def test_that_left_a_file_said_enough(self, tmp_path: Path) -> None:
+        async def program(guest: Guest) -> None:
+            await guest.exit()
+            await guest.come_out(b"out.csv", b"1")
+            await guest.say(b"z", guest.fields(refused=0))
+
+        assert (await run(plays(program), record=FakeRecord(folder=tmp_path))).hint == ""
+
+
 class TestFiles:
     async def test_come_out_named_and_hashed(self, tmp_path: Path) -> None:
         async def program(guest: Guest) -> None:
@@ -476,6 +518,31 @@ class TestFiles:
         assert [skipped.path for skipped in result.artifacts_skipped] == [
             str(number) for number in range(100)
         ]
+        assert result.artifacts_skipped_unnamed == 200
+
+    async def test_that_stay_behind_are_counted_though_the_guest_names_but_a_hundred(
+        self, tmp_path: Path
+    ) -> None:
+        async def program(guest: Guest) -> None:
+            await guest.exit()
+            await guest.come_out(b"a/../b", b"")
+            for number in range(100):
+                await guest.say(b"r", b"link %d" % number)
+            await guest.say(b"z", guest.fields(refused=120_000))
+
+        result = await run(plays(program), record=FakeRecord(folder=tmp_path))
+        assert len(result.artifacts_skipped) == 100
+        assert result.artifacts_skipped_unnamed == 120_001 - 100
+        assert as_text(abridged(result)).endswith("and 119,951 more")
+
+    async def test_that_did_not_all_come_are_told(self, tmp_path: Path) -> None:
+        async def program(guest: Guest) -> None:
+            await guest.exit()
+            await guest.come_out(b"whole", b"whole")
+
+        result = await run(plays(program), record=FakeRecord(folder=tmp_path))
+        assert [artifact.path for artifact in result.artifacts] == ["whole"]
+        assert result.hint.startswith("Not all files came out")
 
     async def test_that_do_not_arrive_are_no_files_and_cost_no_result(self, tmp_path: Path) -> None:
         async def program(guest: Guest) -> None:
