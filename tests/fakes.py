@@ -381,9 +381,16 @@ class FakeRecord:
         """Return nothing: nobody asks a fake what was."""
         return ()
 
-    async def content(self, run_id: str, role: str) -> bytes | None:
-        """Return a file that came out."""
-        return self.files.get(role)
+    async def content(
+        self, run_id: str, role: str, offset: int = 0, limit: int | None = None
+    ) -> bytes | None:
+        """Return a file that came out, or a part of it."""
+        found = self.files.get(role)
+        return found and found[offset : None if limit is None else offset + limit]
+
+    async def size(self, run_id: str, role: str) -> int | None:
+        """Return the bytes of a file that came out."""
+        return len(self.files[role]) if role in self.files else None
 
     async def result(self, prefix: str) -> ExecutionResult | None:
         """Return what that run came to."""

@@ -168,15 +168,16 @@ class Folder:
                 _sync_file(content.file)
                 self.keep(content)
 
-    def read(self, digest: str) -> bytes:
-        """Return a content.
+    def read(self, digest: str, offset: int = 0, limit: int | None = None) -> bytes:
+        """Return a content, or so many bytes of it from an offset on.
 
         Raises:
             OSError: It is gone.
         """
         descriptor = os.open(self.blob(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as file:
-            return file.read()
+            file.seek(offset)
+            return file.read(-1 if limit is None else limit)
 
     def fault(self, digest: str, size: int) -> Literal["missing", "altered"] | None:
         """Tell what is wrong with a content, if anything."""

@@ -252,8 +252,8 @@ class Reader:
         """
         return self.content(self.resolve(prefix), stream) or b""
 
-    def content(self, number: int, role: str) -> bytes | None:
-        """Return one content of a run, or None where it has none of that role.
+    def content(self, number: int, role: str, offset: int = 0, limit: int | None = None) -> bytes | None:
+        """Return one content of a run, or a part of it; None where it has none of that role.
 
         Raises:
             AuditError: Its file is gone.
@@ -265,9 +265,16 @@ class Reader:
             return None
         digest, body = found
         if body is not None:
-            return cast("bytes", body)
+            return cast("bytes", body)[offset : None if limit is None else offset + limit]
         with self._folder.explained("read"):
-            return self._folder.read(digest)
+            return self._folder.read(digest, offset, limit)
+
+    def size(self, number: int, role: str) -> int | None:
+        """Return the bytes of one content of a run, or None where it has none of that role."""
+        found = self.connection.execute(
+            "SELECT size FROM contents WHERE run = ? AND role = ?", (number, role)
+        ).fetchone()
+        return found and cast("int", found[0])
 
     def policy(self, digest: str) -> dict[str, Any]:
         """Return a policy by its hash; an empty one where a malformed call had none."""

@@ -118,8 +118,19 @@ class Recorder(Protocol):
         """
         ...
 
-    async def content(self, run_id: str, role: str) -> bytes | None:
-        """Return what is kept of a run: `stdout`, `stderr`, `artifact:PATH`; None where there is no such.
+    async def content(
+        self, run_id: str, role: str, offset: int = 0, limit: int | None = None
+    ) -> bytes | None:
+        """Return what is kept of a run, or a part of it: `stdout`, `stderr`, `artifact:PATH`; None where there is none.
+
+        Raises:
+            RequestRefused: There is no such run.
+            AuditError: It cannot be read.
+        """
+        ...
+
+    async def size(self, run_id: str, role: str) -> int | None:
+        """Return the bytes of what is kept of a run; None where there is no such.
 
         Raises:
             RequestRefused: There is no such run.
@@ -257,9 +268,15 @@ class AuditStore:
         """Return what a run wrote, as far as it was kept; see `query.Reader.output`."""
         return await self._read(lambda reader: reader.output(prefix, stream))
 
-    async def content(self, run_id: str, role: str) -> bytes | None:
+    async def content(
+        self, run_id: str, role: str, offset: int = 0, limit: int | None = None
+    ) -> bytes | None:
         """Return what is kept of a run; see `Recorder.content`."""
-        return await self._read(lambda reader: reader.content(reader.resolve(run_id), role))
+        return await self._read(lambda reader: reader.content(reader.resolve(run_id), role, offset, limit))
+
+    async def size(self, run_id: str, role: str) -> int | None:
+        """Return the bytes of what is kept of a run; see `Recorder.size`."""
+        return await self._read(lambda reader: reader.size(reader.resolve(run_id), role))
 
     async def _read(self, read: Callable[[Reader], T]) -> T:
         """Run `read` in a worker thread, with a reader that sees one moment of the store."""
@@ -316,7 +333,13 @@ class Unrecorded:
         """Return nothing: nothing was kept."""
         return ()
 
-    async def content(self, run_id: str, role: str) -> bytes | None:
+    async def content(
+        self, run_id: str, role: str, offset: int = 0, limit: int | None = None
+    ) -> bytes | None:
+        """Return None: nothing was kept."""
+        return None
+
+    async def size(self, run_id: str, role: str) -> int | None:
         """Return None: nothing was kept."""
         return None
 

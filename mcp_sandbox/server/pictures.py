@@ -78,7 +78,10 @@ async def _show(shown: list[ImageContent], result: ExecutionResult, executor: Ex
 
 async def picture_of(run_id: str, path: str, mime_type: str, executor: Executor) -> ImageContent | None:
     """Return one picture of a run, scaled where it must be; None where it cannot be shown."""
-    data = await executor.record.content(run_id, f"artifact:{path}")
+    role = f"artifact:{path}"
+    if (await executor.record.size(run_id, role) or 0) > MAX_SOURCE_BYTES:
+        return None
+    data = await executor.record.content(run_id, role)
     if data is not None and not _fits(data):
         data, mime_type = await _scaled(data, executor)
     if data is None:
@@ -101,8 +104,6 @@ def _fits(data: bytes) -> bool:
 
 async def _scaled(data: bytes, executor: Executor) -> tuple[bytes | None, str]:
     """Return a picture scaled to fit, and its type; None where that cannot be had."""
-    if len(data) > MAX_SOURCE_BYTES:
-        return None, ""
     program = Program(
         language="python",
         code=_SCALE,

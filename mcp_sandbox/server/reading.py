@@ -46,20 +46,20 @@ async def read_slice(record: Recorder, run_id: str, path: str, offset: int, limi
         RequestRefused: There is no such run or file.
         AuditError: It cannot be read.
     """
-    data = await _content(record, run_id, path)
-    is_text = b"\0" not in data[:_LOOKED_AT] and not _is_media(mime_type(path))
-    end = min(offset + limit, len(data)) if is_text else len(data)
-    part = data[offset:end] if is_text else b""
-    if is_text and end < len(data):
+    size = await _size(record, run_id, path)
+    beginning = await _content(record, run_id, path, 0, _LOOKED_AT)
+    is_text = b"\0" not in beginning and not _is_media(mime_type(path))
+    part = await _content(record, run_id, path, min(offset, size), limit) if is_text else b""
+    if is_text and offset + len(part) < size:
         cut = unfinished(part) if path in _STREAMS else partial_character(part)
         part = part[: len(part) - cut] or part
     return ArtifactSlice(
         run_id=run_id,
         path=path,
-        size=len(data),
+        size=size,
         mime_type=mime_type(path),
         offset=offset,
-        next_offset=offset + len(part) if is_text and offset + len(part) < len(data) else None,
+        next_offset=offset + len(part) if is_text and offset + len(part) < size else None,
         text=clean((as_on_a_screen(part) if path in _STREAMS else part).decode("utf-8", "replace")),
     )
 
@@ -72,8 +72,8 @@ def slice_as_text(found: ArtifactSlice) -> str:
     return f"{found.path}, {found.size:,} bytes, from {found.offset}{more}\n{found.text}"
 
 
-async def earlier_files(record: Recorder, inputs: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
-    """Return path and content of files that earlier runs left, each named as "RUN_ID/PATH".
+async def earlier_files(record: Recorder, inputs: Sequence[str], limit: int) -> tuple[tuple[str, bytes], ...]:
+    """Return path and content of files that earlier runs left, each named as "RUN_ID/PATH"; so many bytes at most.
 
     Raises:
         RequestRefused: There is no such run or file.
@@ -84,11 +84,14 @@ async def earlier_files(record: Recorder, inputs: Sequence[str]) -> tuple[tuple[
             f"`inputs` has {len(inputs)} entries; at most {MAX_INPUTS} are taken.",
             next_step="Have the earlier run make one archive of them.",
         )
-    files = []
-    for name in inputs:
-        run_id, _, path = name.partition("/")
-        files.append((path, await _content(record, run_id, path)))
-    return tuple(files)
+    named = [(run_id, path) for run_id, _, path in (name.partition("/") for name in inputs)]
+    size = sum([await _size(record, run_id, path) for run_id, path in named])
+    if size > limit:  # before any is read: a hundred large ones would not fit into memory
+        raise RequestRefused(
+            f"`inputs` come to {size:,} bytes; at most {limit:,} are taken.",
+            next_step="Have the earlier run leave less, or ask the person to raise `input_limit`.",
+        )
+    return tuple([(path, await _content(record, run_id, path)) for run_id, path in named])
 
 
 def given_files(files: Mapping[str, str]) -> tuple[tuple[str, bytes], ...]:
@@ -122,13 +125,29 @@ def encoded(name: str, text: str) -> bytes:
         raise RequestRefused(f"`{name}` holds a lone surrogate, which is no text.") from None
 
 
-async def _content(record: Recorder, run_id: str, path: str) -> bytes:
-    role = _STREAMS.get(path, f"artifact:{path}")
-    await record.open()  # before the first run there is none to read
-    data = await record.content(run_id, role)
+async def _content(
+    record: Recorder, run_id: str, path: str, offset: int = 0, limit: int | None = None
+) -> bytes:
+    data = await record.content(run_id, _role(path), offset, limit)
     if data is None:
-        raise RequestRefused(f"that run left no file {clean(path)[:100]}.", next_step=_NO_SUCH_FILE)
+        raise _no_such(path)
     return data
+
+
+async def _size(record: Recorder, run_id: str, path: str) -> int:
+    await record.open()  # before the first run there is none to read
+    size = await record.size(run_id, _role(path))
+    if size is None:
+        raise _no_such(path)
+    return size
+
+
+def _role(path: str) -> str:
+    return _STREAMS.get(path, f"artifact:{path}")
+
+
+def _no_such(path: str) -> RequestRefused:
+    return RequestRefused(f"that run left no file {clean(path)[:100]}.", next_step=_NO_SUCH_FILE)
 
 
 def _is_media(kind: str) -> bool:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mcp_sandbox.audit.store import Recorder
 
 RECENT = 20
+MAX_BYTES = 16 << 20
+"""Bytes of one resource: clients take a message whole, and as text it is longer by a third."""
 
 
 def add_resources(server: MCPServer, record: Recorder) -> None:
@@ -72,9 +74,15 @@ def add_resources(server: MCPServer, record: Recorder) -> None:
 async def _content(record: Recorder, run_id: str, role: str) -> bytes:
     try:
         await record.open()
-        data = await record.content(run_id, role)
+        size = await record.size(run_id, role)
+        data = await record.content(run_id, role) if size is not None and size <= MAX_BYTES else None
     except SandboxError as error:
         raise _told(error) from None
+    if size is not None and size > MAX_BYTES:
+        raise ResourceError(
+            f"it has {size:,} bytes, and at most {MAX_BYTES:,} are sent at once: "
+            f"`mcp-sandbox runs artifacts {run_id} --out FOLDER` copies it, whatever its size"
+        )
     if data is None:
         raise ResourceNotFoundError("that run has no such content")
     return data

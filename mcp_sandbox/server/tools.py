@@ -295,7 +295,9 @@ class ReadArtifact(BaseModel):
 async def _execute(
     language: Language, flights: Flights, arguments: Any, context: Context[Any, Any]
 ) -> CallToolResult:
-    files = given_files(arguments.files) + await earlier_files(flights.executor.record, arguments.inputs)
+    files = given_files(arguments.files) + await earlier_files(
+        flights.executor.record, arguments.inputs, flights.executor.policy.input_limit
+    )
     flight = flights.begin(
         ExecutionRequest(
             language=language,

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from mcp_sandbox.app import running
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 STANDARD = "mcp-sandbox/standard"
 MIB = 1 << 20
+MCP_SANDBOX = (str(Path(sys.executable).with_name("mcp-sandbox")),)
 
 
 class Made:
@@ -90,22 +92,53 @@ async def test_five_hundred_small_files_come_out(configure: Configure, runtime: 
     assert not made.skipped
 
 
-async def test_a_file_of_200_mebibytes_comes_out(configure: Configure) -> None:
-    made = await make(
-        configure(timeout_seconds=120),
-        "import hashlib, random\n"
-        "block = random.randbytes(1 << 20)\n"
-        "digest = hashlib.sha256()\n"
-        "with open('big.bin', 'wb') as file:\n"
-        "    for i in range(200):\n"
-        "        part = block[i:] + block[:i]\n"
-        "        file.write(part)\n"
-        "        digest.update(part)\n"
-        "print(digest.hexdigest())\n",
-    )
-    (artifact,) = made.result.artifacts
-    assert artifact.size == 200 * MIB
-    assert made.result.stdout == artifact.sha256 + "\n"
+async def test_a_file_of_200_mebibytes_comes_out_and_can_be_had(engine_host: str, tmp_path: Path) -> None:
+    configuration = configuration_file(tmp_path, engine_host, timeout_seconds=120)
+    lines = 200 * MIB // 64
+    async with serving(configuration) as server:
+        answer = await server.call(
+            "execute_python",
+            seconds=240,
+            code="import hashlib\n"
+            "digest = hashlib.sha256()\n"
+            "with open('big.txt', 'wb') as file:\n"
+            f"    for start in range(0, {lines}, 16384):\n"
+            "        part = b''.join(b'%063d\\n' % (start + i) for i in range(16384))\n"
+            "        file.write(part)\n"
+            "        digest.update(part)\n"
+            "print(digest.hexdigest())\n",
+        )
+        run = answer["structuredContent"]
+        (link,) = [content for content in answer["content"] if content["type"] == "resource_link"]
+        assert (link["name"], link["size"]) == ("big.txt", 200 * MIB)
+        (artifact,) = run["artifacts"]
+        assert run["stdout"] == artifact["sha256"] + "\n"
+        for offset in (0, 150 * MIB, 200 * MIB - 64, 200 * MIB, 10**30):
+            part = await server.call(
+                "read_artifact", run_id=run["run_id"], path="big.txt", offset=offset, limit=128
+            )
+            text = part["structuredContent"]["text"]
+            assert text == "".join(
+                f"{line:063}\n" for line in range(offset // 64, min(offset // 64 + 2, lines))
+            )
+        found = await server.request("resources/read", {"uri": link["uri"]})
+        assert "`mcp-sandbox runs artifacts" in found["error"]["message"]
+        refused = await server.call("execute_shell", command="ls", inputs=[f"{run['run_id']}/big.txt"])
+        assert refused["isError"]
+        assert "at most 8,388,608 are taken" in refused["content"][0]["text"]
+    command = [
+        *MCP_SANDBOX,
+        "runs",
+        "artifacts",
+        "--config",
+        str(configuration),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    with anyio.fail_after(120):
+        await anyio.run_process([*command, run["run_id"]], env=environment(tmp_path))
+    with (tmp_path / "out/big.txt").open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == artifact["sha256"]
 
 
 @pytest.mark.parametrize(
@@ -357,7 +390,7 @@ async def test_files_are_resources_that_a_person_can_open(engine_host: str, tmp_
 
 def test_a_person_gets_them_into_a_folder_and_loses_nothing_there(engine_host: str, tmp_path: Path) -> None:
     configuration = configuration_file(tmp_path, engine_host)
-    command = [str(Path(sys.executable).with_name("mcp-sandbox")), "run", "--config", str(configuration)]
+    command = [*MCP_SANDBOX, "run", "--config", str(configuration)]
 
     def run(code: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
