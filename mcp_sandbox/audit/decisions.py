@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from mcp_sandbox.audit import rows
@@ -53,7 +54,9 @@ def decisions(
         row = rows.find_run(reader.connection, found[0]) if found else None
         of = row.workspace if row else ""
         if workspace is None or of == workspace:
-            for made in reversed(_connections(reader, run_id, body)):
+            # They are recorded in the order of their ends.
+            latest_first = sorted(_connections(reader, run_id, body), key=itemgetter("time"), reverse=True)
+            for made in latest_first:
                 yield EgressDecision(run_id=run_id, workspace=of, **made)
 
 
