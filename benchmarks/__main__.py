@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks import footprint, growth, latency, load
+from benchmarks import footprint, growth, latency, load, tunnel
 from benchmarks.bench import Bench
 
 
@@ -35,6 +35,7 @@ async def main() -> int:
         if not arguments.quick:
             parts.append(await load.burst(bench))
             parts.append(await load.in_and_out(bench))
+            parts.append(await tunnel.download(bench))
             parts.append(await growth.with_the_workspace(bench))
             parts.append(await growth.with_the_output(bench))
     page = "\n".join(parts)
