@@ -1,9 +1,13 @@
-"""What a model would do and what a hostile one would try, through a real MCP client, printed for a person."""
+"""What a model would do and what a hostile one would try, through a real MCP client, printed for a person.
+
+With `--record`, what was printed becomes docs/demo.svg and the transcript in the README.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import sys
 import tempfile
 import textwrap
@@ -13,7 +17,7 @@ from typing import Any, NamedTuple
 import anyio
 from mcp import Client, StdioServerParameters
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape, render
 from rich.padding import Padding
 from rich.syntax import Syntax
 
@@ -69,7 +73,9 @@ SCENES = (
 
 async def main() -> None:
     """Run every scene."""
-    console = Console(highlight=False)
+    recording = "--record" in sys.argv[1:]
+    console = Console(highlight=False, record=recording, width=100 if recording else None)
+    told: list[str] = []
     with tempfile.TemporaryDirectory(prefix="mcp-sandbox-demo-") as folder:
         logs = Path(folder, "logs")
         write_logs(logs)
@@ -84,12 +90,28 @@ async def main() -> None:
             tools = [tool.name for tool in (await client.list_tools()).tools]
             console.print(f"An MCP client is connected; the server has [bold]{', '.join(tools)}[/bold].\n")
             for scene in SCENES:
-                await play(client, scene, console)
+                told += await play(client, scene, console)
     console.print("Every sandbox is gone. See docs/security.md for what else is tried, and fails.")
+    if recording:
+        keep(console.export_svg(title="mcp-sandbox"), told)
 
 
-async def play(client: Client, scene: Scene, console: Console) -> None:
-    """Make one call and show it."""
+def keep(picture: str, told: list[str]) -> None:
+    """Put what was seen into the documents."""
+    from generate import ROOT, part  # beside this file
+
+    # A picture in a README may load nothing, and needs no fonts from elsewhere.
+    (ROOT / "docs" / "demo.svg").write_text(
+        re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL), "utf-8"
+    )
+    transcript = "\n".join(["```text", *told, "```"]) + "\n"
+    (ROOT / "README.md").write_text(
+        part("README.md", "transcript", transcript, by="scripts/demo --record"), "utf-8"
+    )
+
+
+async def play(client: Client, scene: Scene, console: Console) -> list[str]:
+    """Make one call, show it, and return it in two lines."""
     python = scene.tool == "execute_python"
     code = textwrap.dedent(scene.code).strip()
     console.print(f"[bold cyan]▸ {scene.title}[/bold cyan]")
@@ -102,8 +124,10 @@ async def play(client: Client, scene: Scene, console: Console) -> None:
         console.print(Padding(f"[red]{escape(result.content[0].text)}[/red]", (0, 4)))  # type: ignore[union-attr]
         sys.exit(1)
     outcome = result.structured_content
-    console.print(Padding(f"[bold]{verdict(outcome)}[/bold]  {escape(last_line(outcome))}", (0, 4)))
+    end = f"[bold]{verdict(outcome)}[/bold]  {escape(last_line(outcome))}"
+    console.print(Padding(end, (0, 4)))
     console.print()
+    return [f"▸ {scene.title}", f"    {render(end).plain}"]
 
 
 def verdict(outcome: dict[str, Any]) -> str:

@@ -10,8 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 import pytest
+
+from mcp_sandbox.clients.file import ClientFile
+from mcp_sandbox.clients.table import CLIENTS, Client
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -83,7 +87,11 @@ def test_json_in_the_documents_is_json(block: Block) -> None:
     json.loads(block.text)
 
 
-@pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.page)
+@pytest.mark.parametrize(
+    "block",
+    [block for block in blocks("toml") if "[mcp_servers" not in block.text],
+    ids=lambda block: block.page,
+)
 def test_toml_in_the_documents_is_a_configuration(block: Block, home: Path) -> None:
     for folder in re.findall(r'(?:path|source) = "~/([^"]+)"', block.text):
         (home / folder).mkdir(parents=True, exist_ok=True)
@@ -145,3 +153,39 @@ def test_commands_of_the_documents_work(line: str, engine_host: str, home: Path)
         input="\n\n\n",  # to what is asked, the answer that is suggested
     )
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=lambda client: client.name)
+def test_what_the_readme_says_of_a_client_is_what_the_installer_reads(client: Client) -> None:
+    page = (REPOSITORY / "README.md").read_text("utf-8")
+    section = page.split(f"<summary>{client.title}</summary>")[1].split("</details>")[0]
+    [snippet] = re.findall(r"^```\w+\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    file = ClientFile(client, Path(client.linux[0]), snippet.encode())
+    assert list(file.ours) == ["sandbox"]
+    launch = file.ours["sandbox"]
+    assert launch.args == ("serve", "--workspace", "/absolute/path/to/your/folder")
+    assert f"`{client.linux[0]}`" in section
+
+
+def test_the_picture_is_of_the_runs_that_the_demo_makes_and_loads_nothing() -> None:
+    text = (REPOSITORY / "docs" / "demo.svg").read_text("utf-8")
+    picture = ElementTree.fromstring(text)
+    shown = " ".join("".join(line.itertext()) for line in picture.iter("{http://www.w3.org/2000/svg}text"))
+    titles = re.findall(r'Scene\(\s*"([^"]+)"', (REPOSITORY / "scripts" / "demo.py").read_text("utf-8"))
+    assert len(titles) > 5
+    for title in titles:
+        assert f"▸ {title}" in shown.replace("\xa0", " ")
+    assert "<script" not in text
+    assert not re.findall(r"(?:href|url)\W+https?:", text)
+
+
+@pytest.mark.timeout(300)
+def test_the_documents_build_as_a_site_in_which_no_link_leads_nowhere() -> None:
+    built = subprocess.run([REPOSITORY / "scripts" / "site"], capture_output=True, text=True, timeout=240)
+    assert built.returncode == 0, built.stdout + built.stderr
+    site = REPOSITORY / "dist" / "site"
+    for page in PAGES[2:]:
+        assert (site / page.stem / "index.html").exists()
+    first = (site / "index.html").read_text("utf-8")
+    loaded = re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"?(https?:[^\" >]+)", first)
+    assert loaded == []
