@@ -195,7 +195,6 @@ def test_the_wheel_starts_where_nothing_else_is_installed(home: Path) -> None:
     assert shown.split()[-1] == __version__
 
 
-@pytest.mark.engine
 @pytest.mark.timeout(600)
 def test_the_bundle_starts_as_claude_desktop_would_start_it(home: Path) -> None:
     if not (REPOSITORY / ".cache/clients/mcpb/stamp").exists():

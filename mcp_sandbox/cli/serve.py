@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,4 +88,9 @@ def _http(port: int | None, token_file: Path | None) -> Server:
     os.environ.pop(TOKEN_VARIABLE, None)
     from mcp_sandbox.server.http import serve_http
 
-    return partial(serve_http, port=DEFAULT_PORT if port is None else port, token=token, announce=click.echo)
+    return partial(serve_http, port=DEFAULT_PORT if port is None else port, token=token, announce=_announce)
+
+
+def _announce(address: str) -> None:
+    with suppress(OSError):  # whoever started it need not read that
+        click.echo(address)
