@@ -99,7 +99,7 @@ class Executor:
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
             with collecting(entry.run_id, self.record.staging(entry.run_id), redactor) as files:
                 async with self._slot(run.progress), self._sandbox(planned) as (sandbox, program, view):
-                    entry.note(sandbox=sandbox.name, **sandbox.facts, **view.facts())
+                    entry.note(sandbox=sandbox.name, **sandbox.facts, **view.facts(), **_at_terminal(request))
                     with self._listing(view) as manifest:
                         report = await run_program(
                             sandbox,
@@ -109,6 +109,7 @@ class Executor:
                             run.stop,
                             self._egress(run, planned),
                             run.progress,
+                            run.at_terminal,
                         )
                     ending = Ending() if report.end else await sandbox.ending()
                     diagnostics = sandbox.diagnostics
@@ -253,6 +254,14 @@ class Executor:
             environment=tuple(self._secrets.sources),
             replay_of=replay_of,
         )
+
+
+def _at_terminal(request: ExecutionRequest) -> dict[str, object]:
+    """Return what the record says of a run's terminal."""
+    if request.terminal is None:
+        return {}
+    size = f"{request.terminal.rows}x{request.terminal.columns}"
+    return {"terminal": size, **({"of_run": request.terminal.of_run} if request.terminal.of_run else {})}
 
 
 def _redacted(request: ExecutionRequest, redactor: Redactor) -> ExecutionRequest:

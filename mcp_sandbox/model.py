@@ -32,6 +32,17 @@ class Client(Value):
     version: str = ""
 
 
+class Terminal(Value):
+    """The terminal that a program is given instead of three streams."""
+
+    rows: int
+    columns: int
+    kind: str
+    """What programs look up to draw on it: `TERM`."""
+    of_run: str = ""
+    """The recorded run that is looked into from there; empty for none."""
+
+
 class ExecutionRequest(Value):
     """One program to run in a sandbox of its own."""
 
@@ -45,6 +56,8 @@ class ExecutionRequest(Value):
     """Files that the program finds in its working folder: paths with `/` between their parts, contents."""
     network: Network | None = None
     """What it asked to reach; None means what the workspace allows."""
+    terminal: Terminal | None = None
+    """Where a person sits at it; None for a program that runs by itself."""
     client: Client = Client()
 
 

@@ -13,6 +13,7 @@ from mcp_sandbox.certificates import TRUST_ENVIRONMENT, TRUST_FILE, trust_file
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.guest.protocol import PROXY_PORT, ArtifactLimits, agent_command
 from mcp_sandbox.guest.session import Program
+from mcp_sandbox.guest.terminal import Size
 from mcp_sandbox.paths import is_plain_path
 from mcp_sandbox.sandbox import Limits, SandboxSpec
 
@@ -130,8 +131,13 @@ def _program(
             each_bytes=policy.artifact_limit,
             all_bytes=policy.artifact_total_limit,
         ),
-        environment=tuple(secrets.items()),
+        environment=tuple(secrets.items()) + _terminal_environment(request),
+        terminal=Size(request.terminal.rows, request.terminal.columns) if request.terminal else None,
     )
+
+
+def _terminal_environment(request: ExecutionRequest) -> tuple[tuple[str, bytes], ...]:
+    return (("TERM", request.terminal.kind.encode("ascii")),) if request.terminal else ()
 
 
 def _code(request: ExecutionRequest, policy: Policy) -> bytes:
@@ -170,9 +176,10 @@ def _files(request: ExecutionRequest, policy: Policy) -> tuple[tuple[str, bytes]
             f"`files` and `stdin` come to {size:,} bytes; at most {policy.input_limit:,} are taken.",
             next_step="Put large data into the workspace folder.",
         )
-    taken: set[str] = set()
+    # Where a person sits at a terminal, the program of that name is not what runs: it is there to be looked at.
+    taken = set() if request.terminal else set(RESERVED)
     for path, _ in request.files:
-        if not is_plain_path(path) or path in taken or path in RESERVED:
+        if not is_plain_path(path) or path in taken:
             raise RequestRefused(
                 f"`files` holds a path that is not usable: {path[:100]!r}.",
                 next_step="Use relative paths of printable characters without `..`; main.py is the program.",

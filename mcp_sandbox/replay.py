@@ -233,6 +233,11 @@ async def replay(original: Recorded, policy: Policy, configuration: Configuratio
     Raises:
         SandboxError: It could not be run.
     """
+    if original.run.summary.origin == "shell":
+        raise RequestRefused(
+            "a person sat at the terminal of that run, and what was typed there is not recorded.",
+            next_step="Look at what it showed: `mcp-sandbox runs output`.",
+        )
     request = ExecutionRequest(
         language=original.run.opening["data"]["language"],
         code=original.run.code,

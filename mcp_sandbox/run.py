@@ -13,6 +13,7 @@ from mcp_sandbox.guest.session import Stop
 if TYPE_CHECKING:
     from mcp_sandbox.egress.record import EgressRecord
     from mcp_sandbox.guest.session import OutputSink
+    from mcp_sandbox.guest.terminal import AtTerminal
     from mcp_sandbox.streams import Streams
 
 
@@ -25,6 +26,8 @@ class Run:
         self.streams: Streams | None = None
         """Its output so far; None until it is planned."""
         self.watcher = watcher
+        self.at_terminal: AtTerminal | None = None
+        """Who sits at its terminal, where it has one."""
         self.stop = Stop()
         self.progress = Progress()
         self.connections: list[EgressRecord] = []

@@ -17,7 +17,7 @@ RECORD_VERSION = 1
 
 _KEYS = {"v", "kind", "server", "seq", "previous", "at", "data"}
 
-Origin = Literal["mcp", "cli", "replay"]
+Origin = Literal["mcp", "cli", "replay", "shell"]
 
 Kind = Literal["genesis", "opening", "closing", "refused", "gap", "seal"]
 

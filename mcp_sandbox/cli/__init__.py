@@ -20,6 +20,7 @@ COMMANDS = {
     "uninstall": ("mcp_sandbox.cli.install:uninstall", "Take this server out of MCP clients again."),
     "serve": ("mcp_sandbox.cli.serve:serve", "Serve an MCP client over stdin and stdout (the default)."),
     "run": ("mcp_sandbox.cli.run:run", "Run one program in a sandbox and show what it prints."),
+    "shell": ("mcp_sandbox.cli.shell:shell", "Open a terminal in a sandbox, to look at what programs see."),
     "runs": ("mcp_sandbox.cli.runs:runs", "Look at the record of what ran."),
     "policy": ("mcp_sandbox.cli.policy:policy", "Tell which hosts runs may reach, and which they went for."),
     "config": ("mcp_sandbox.cli.config:config", "Show, check and trust configuration."),

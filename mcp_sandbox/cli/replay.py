@@ -89,11 +89,11 @@ async def _replay(
     if export is not None:
         original = recorded_elsewhere(export)
     else:
-        store = AuditStore(Path(_configuration(config_file, NO_FOLDER).audit.path))
-        original = await recorded(store, await _resolve(store, run_id))
+        store = AuditStore(Path(configuration_of(config_file, NO_FOLDER).audit.path))
+        original = await recorded(store, await resolve(store, run_id))
     # A folder, by its path; what has none, by its name.
     then = original.run.policy.get("path") or original.run.summary.workspace
-    configuration = _configuration(config_file, workspace or then)
+    configuration = configuration_of(config_file, workspace or then)
     policy, differences = policy_now(original, configuration)
     differences += await image_changes(original, policy, configuration)
     differences += taken_out(original)
@@ -111,20 +111,26 @@ async def _diff(config_file: Path | None, one: str, other: str) -> Comparison:
     from mcp_sandbox.audit.store import AuditStore
     from mcp_sandbox.replay import compare, recorded
 
-    store = AuditStore(Path(_configuration(config_file, None).audit.path))
-    first = await recorded(store, await _resolve(store, one))
-    second = await recorded(store, await _resolve(store, other))
+    store = AuditStore(Path(configuration_of(config_file, None).audit.path))
+    first = await recorded(store, await resolve(store, one))
+    second = await recorded(store, await resolve(store, other))
     return compare(first.result, (first.stdout, first.stderr), second.result, (second.stdout, second.stderr))
 
 
-async def _resolve(store: AuditStore, run_id: str) -> str:
+async def resolve(store: AuditStore, run_id: str) -> str:
+    """Return the name of a run, `last` being the newest one's."""
     if run_id != "last":
         return run_id
     recent = await store.recent(1)
     return recent[0].run_id if recent else run_id
 
 
-def _configuration(config_file: Path | None, workspace: str | None) -> Configuration:
+def configuration_of(config_file: Path | None, workspace: str | None) -> Configuration:
+    """Return the configuration for a command that was started here.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
     from mcp_sandbox.workspace import load_configuration
 
     return load_configuration(

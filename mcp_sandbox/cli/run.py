@@ -14,10 +14,9 @@ import click
 
 from mcp_sandbox.cli import FAILED
 from mcp_sandbox.cli.options import config_option, current_folder, workspace_option
-from mcp_sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mcp_sandbox.config.policy import Configuration
     from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Language, Network
@@ -85,7 +84,8 @@ def run(
     if isinstance(result, signal.Signals):
         ctx.exit(128 + result)
     if terminal:
-        _say_how_it_ended(result, terminal)
+        _say_what_is_missing(result, terminal)
+        say_how_it_ended(result, terminal.say)
     else:
         click.echo(result.model_dump_json(indent=2))
     for problem in problems:
@@ -116,41 +116,27 @@ async def _execute(
 ) -> tuple[ExecutionResult | signal.Signals, list[str]]:
     """Run it and copy its files out; return the result, or the signal where one came first, and what failed."""
     from mcp_sandbox.app import running
+    from mcp_sandbox.cli.interrupts import unless_interrupted
     from mcp_sandbox.cli.out import copy_out
     from mcp_sandbox.cli.transfers import follow, transfers
     from mcp_sandbox.run import Run
 
     run = Run(terminal)
     problems: list[str] = []
-    result: ExecutionResult | signal.Signals = signal.SIGTERM
-    failure: SandboxError | None = None
-    async with (
-        running(configuration, os.environ, origin="cli") as executor,
-        anyio.create_task_group() as tasks,
-    ):
 
-        async def stop_at_signal() -> None:
-            nonlocal result
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-                async for number in signals:
-                    result = number
-                    tasks.cancel_scope.cancel()
+    async def work() -> ExecutionResult | signal.Signals:
+        async with running(configuration, os.environ, origin="cli") as executor:
+            try:
+                with transfers(terminal.begin_line) if terminal else nullcontext() as shown:
+                    if shown:
+                        follow(run.progress, shown)
+                    result = await executor.execute(request, run)
+                    problems.extend(await copy_out(result, executor.record, out, shown) if out else [])
+            except BrokenPipeError:
+                return signal.SIGPIPE  # as of any program whose reader has seen enough
+            return result
 
-        tasks.start_soon(stop_at_signal)
-        try:
-            with transfers(terminal.begin_line) if terminal else nullcontext() as shown:
-                if shown:
-                    follow(run.progress, shown)
-                result = await executor.execute(request, run)
-                problems = await copy_out(result, executor.record, out, shown) if out else []
-        except SandboxError as error:
-            failure = error  # raised below, where no task group wraps it
-        except BrokenPipeError:
-            result = signal.SIGPIPE  # as of any program whose reader has seen enough
-        tasks.cancel_scope.cancel()
-    if failure:
-        raise failure
-    return result, problems
+    return await unless_interrupted(work), problems
 
 
 class Terminal:
@@ -183,23 +169,27 @@ class Terminal:
         click.echo(f"mcp-sandbox: {words}", err=True)
 
 
-def _say_how_it_ended(result: ExecutionResult, terminal: Terminal) -> None:
-    from mcp_sandbox.hints import FOR_MODELS
-    from mcp_sandbox.server.render import headline
-
+def _say_what_is_missing(result: ExecutionResult, terminal: Terminal) -> None:
     for stream, total in (("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)):
         if total is not None and total > terminal.written[stream]:
             terminal.say(
                 f"{total - terminal.written[stream]:,} bytes in the middle of {stream} are left out; "
                 "output_limit in the configuration says how much is kept."
             )
+
+
+def say_how_it_ended(result: ExecutionResult, say: Callable[[str], None]) -> None:
+    """Tell a person which files came out, and what else there is to say of the end."""
+    from mcp_sandbox.hints import FOR_MODELS
+    from mcp_sandbox.server.render import headline
+
     for line in (*_files(result), *(f"blocked: {refused.reason}" for refused in result.blocked)):
-        terminal.say(line)
+        say(line)
     hint = "" if result.hint in FOR_MODELS else result.hint
     if result.status != "exited" or result.signal or hint:
-        terminal.say(headline(result))
+        say(headline(result))
     if hint:
-        terminal.say(hint)
+        say(hint)
 
 
 def _files(result: ExecutionResult) -> Iterator[str]:

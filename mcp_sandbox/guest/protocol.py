@@ -38,10 +38,13 @@ EGRESS = "--egress"
 """Argument of an agent that takes connections to the outside."""
 PROXY_PORT = 3128
 """Where it listens, on the sandbox's loopback."""
+TERMINAL = 0
+"""Number of the one connection that is a terminal."""
 
 _UP = struct.Struct(f">{TOKEN_BYTES}scI")
 _DOWN = struct.Struct(">cI")
 _NUMBER = struct.Struct(">I")
+_SIZE = struct.Struct(">HH")
 _NO_TOKEN = bytes(TOKEN_BYTES)
 
 
@@ -175,13 +178,19 @@ def encode_request(
     seekable: bool,
     artifacts: ArtifactLimits,
     environment: Sequence[tuple[str, bytes]] = (),
+    terminal: tuple[int, int] | None = None,
 ) -> bytes:
-    """Frame the one request of a sandbox: the program, how much of its output and which files are wanted."""
+    """Frame the one request of a sandbox: the program, how much of its output and which files are wanted.
+
+    With `terminal`, its rows and columns, the program has a terminal instead of three streams.
+    """
     variables = b"\0".join(name.encode("ascii") + b"=" + value for name, value in environment)
     header = (
         f"language {language}\ncode {len(code)}\nenvironment {len(variables)}\ntoken {token.hex()}\n"
         f"head {head}\ntail {tail}\ndeadline_ms {deadline_ms}\nseekable {int(seekable)}\nartifacts {artifacts.files}\n"
-        f"artifact_bytes {artifacts.each_bytes}\nartifacts_bytes {artifacts.all_bytes}\n\n"
+        f"artifact_bytes {artifacts.each_bytes}\nartifacts_bytes {artifacts.all_bytes}\n"
+        + (f"terminal {terminal[0]} {terminal[1]}\n" if terminal else "")
+        + "\n"
     ).encode("ascii")
     return _down(b"R", header + code + variables + stdin)
 
@@ -224,6 +233,11 @@ def encode_credit(number: int, count: int) -> bytes:
 def encode_close(number: int) -> bytes:
     """Frame that one connection is to end, once the program has what was sent; no more is taken from it."""
     return _down(b"X", _NUMBER.pack(number))
+
+
+def encode_size(rows: int, columns: int) -> bytes:
+    """Frame how large the terminal is from now on."""
+    return _down(b"T", _SIZE.pack(rows, columns))
 
 
 def decode_numbered(payload: bytes) -> tuple[int, bytes]:

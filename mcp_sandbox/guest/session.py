@@ -40,6 +40,7 @@ from mcp_sandbox.guest.protocol import (
     encode_kill,
     encode_request,
 )
+from mcp_sandbox.guest.terminal import AtTerminal, Seat, Size
 from mcp_sandbox.guest.tunnel import Tunnels
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Program:
     """Which files may come out; none by default."""
     environment: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
     """Variables of this run alone: where secrets are, if it has any."""
+    terminal: Size | None = None
+    """Of the terminal that it has instead of three streams; None where it has those."""
 
 
 class Stop:
@@ -166,18 +169,21 @@ async def run_program(
     stop: Stop | None = None,
     answer: Callable[[ByteStream], Awaitable[None]] | None = None,
     progress: Progress | None = None,
+    at_terminal: AtTerminal | None = None,
 ) -> Report:
     """Run one program in a never-used sandbox and return how it ended; `sink` gets its output as it comes.
+
+    `answer` takes its connections to the outside, and `at_terminal` sits at its terminal, where it has these.
 
     Raises:
         RequestRefused: A file that goes in could not be written there; nothing ran.
     """
     session = _Session(sandbox, sink, progress or Progress())
     stop = stop or Stop()
-    if answer is None:
+    if answer is None and at_terminal is None:
         report = await _run(session, program, stop)
     else:
-        report = await _run_with_tunnels(session, program, stop, answer)
+        report = await _run_with_tunnels(session, program, stop, answer, at_terminal)
     if report.end is None or artifacts is None or not program.artifacts.files:
         return report
     with anyio.move_on_after(ARTIFACTS_SECONDS), suppress(ProtocolViolation, anyio.EndOfStream):
@@ -186,18 +192,31 @@ async def run_program(
 
 
 async def _run_with_tunnels(
-    session: _Session, program: Program, stop: Stop, answer: Callable[[ByteStream], Awaitable[None]]
+    session: _Session,
+    program: Program,
+    stop: Stop,
+    answer: Callable[[ByteStream], Awaitable[None]] | None,
+    at_terminal: AtTerminal | None,
 ) -> Report:
-    """Run the program while its connections to the outside are answered."""
+    """Run the program while its connections to the outside, and its terminal, are attended to."""
     refusal: RequestRefused | None = None
     report = Report(None, False, "it was not started")
     async with anyio.create_task_group() as tasks:
-        session.carry(Tunnels(answer, tasks, session.send_later, stop.request))
+        tunnels = Tunnels(answer, tasks, session.send_later, stop.request)
+        session.carry(tunnels)
         tasks.start_soon(session.send_on)
+        seat = at_terminal and Seat(at_terminal, session.started, session.send_later, session.keep)
+        if seat:
+            tunnels.add(seat.terminal, seat.attend)
         try:
             report = await _run(session, program, stop)
         except RequestRefused as error:
             refusal = error  # raised below, where no task group wraps it
+        if seat:
+            await seat.leave(LAST_WORDS_SECONDS)
+            if report.end:
+                end = replace(report.end, stdout=seat.terminal.bytes, stdout_lines=seat.terminal.lines)
+                report = replace(report, end=end)
         tasks.cancel_scope.cancel()
     if refusal:
         raise refusal
@@ -239,10 +258,16 @@ class _Session:
         self._tunnels: Tunnels | None = None
         self._unsent: deque[bytes] = deque()
         self._more = anyio.Event()
+        self.started = anyio.Event()
+        """Set once the program runs."""
 
     def carry(self, tunnels: Tunnels) -> None:
         """Let frames about connections go there."""
         self._tunnels = tunnels
+
+    def keep(self, data: bytes) -> None:
+        """Keep what the program's terminal showed."""
+        self._sink.write("stdout", data)
 
     def send_later(self, frame: bytes) -> None:
         """Have a frame sent whole, after those before it; what waits is bounded by what may be under way."""
@@ -274,6 +299,7 @@ class _Session:
                 f"{os.strerror(error).lower()}.",
                 next_step="Choose a path that is free, and no more data than the scratch folder holds.",
             )
+        self.started.set()
 
     async def _send(self, program: Program) -> None:
         if program.copies:
@@ -295,6 +321,7 @@ class _Session:
                 seekable=needs_seekable_source(program),
                 artifacts=program.artifacts,
                 environment=program.environment,
+                terminal=program.terminal,
             )
         )
 

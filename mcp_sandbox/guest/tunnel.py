@@ -1,14 +1,15 @@
 """Connections that begin inside a sandbox without network and are carried here, over the stream that is there anyway.
 
-Above: `guest.session`. Below: `guest.protocol`. Each connection is an anyio byte stream; what answers it (a proxy
-that checks and dials) is given from outside. Neither side sends more than the other has said it will take.
+Above: `guest.session`, `guest.terminal`. Below: `guest.protocol`. Each connection is an anyio byte stream; what
+answers it (a proxy that checks and dials) is given from outside. Neither side sends more than the other has said it
+will take.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
 FRAME_BYTES = 32 << 10
+Stream = TypeVar("Stream", bound="TunnelStream")
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +44,7 @@ class Tunnels:
 
     def __init__(
         self,
-        answer: Callable[[ByteStream], Awaitable[None]],
+        answer: Callable[[ByteStream], Awaitable[None]] | None,
         tasks: TaskGroup,
         send: Callable[[bytes], None],
         fail: Callable[[], None],
@@ -62,21 +64,27 @@ class Tunnels:
         """
         number, rest = decode_numbered(frame.payload)
         if frame.kind is Kind.OPENED:
+            if self._answer is None:
+                raise ProtocolViolation("a connection opened where none is answered")
             if number <= self._last or len(self._streams) > 2 * MAX_CONNECTIONS:
                 raise ProtocolViolation("a connection opened twice, or one too many")
             self._last = number
-            self._streams[number] = opened = TunnelStream(number, self._send)
-            self._tasks.start_soon(self._serve, opened)
+            self.add(TunnelStream(number, self._send), self._answer)
         elif stream := self._streams.get(number):  # else it was closed here, and there not yet
             stream.take(frame.kind, rest)
             if frame.kind is Kind.GONE:
                 del self._streams[number]
                 stream.serving.cancel()
 
-    async def _serve(self, stream: TunnelStream) -> None:
+    def add(self, stream: Stream, answer: Callable[[Stream], Awaitable[None]]) -> None:
+        """Have frames about this connection go there, and it answered, until that returns."""
+        self._streams[stream.number] = stream
+        self._tasks.start_soon(self._serve, stream, answer)
+
+    async def _serve(self, stream: Stream, answer: Callable[[Stream], Awaitable[None]]) -> None:
         try:
             with stream.serving, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self._answer(stream)
+                await answer(stream)
         except Exception:
             # What cannot be answered for, above all what cannot be recorded, ends the run.
             _log.exception("a connection of a run could not be answered")

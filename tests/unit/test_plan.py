@@ -10,7 +10,7 @@ import pytest
 from mcp_sandbox.config.policy import Policy
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.guest.protocol import agent_command
-from mcp_sandbox.model import ExecutionRequest
+from mcp_sandbox.model import ExecutionRequest, Terminal
 from mcp_sandbox.plan import MAX_FILES, SHELL_CODE_BYTES, plan, spec
 
 MIB = 1 << 20
@@ -103,7 +103,18 @@ def test_a_call_comes_to_a_program() -> None:
         "copies": (),
         "environment": (),
         "artifacts": (5, 10 * MIB, 20 * MIB),
+        "terminal": None,
     }
+
+
+def test_a_person_at_a_terminal_finds_the_program_as_a_file() -> None:
+    there = Terminal(rows=24, columns=80, kind="xterm")
+    planned = plan(shell("exec bash", files=[("main.py", b"1/0")], terminal=there), POLICY).program
+    assert planned.terminal == (24, 80)
+    assert planned.environment == (("TERM", b"xterm"),)
+    assert planned.files == (("main.py", b"1/0"),)
+    with pytest.raises(RequestRefused, match=r"main\.py"):
+        plan(shell("exec bash", files=[("main.py", b"1/0")]), POLICY)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1, 59.9, 60])

@@ -44,8 +44,10 @@ EGRESS = "--egress"
 PROXY_PORT = 3128
 MAX_CONNECTIONS = 64
 WINDOW = 256 << 10  # bytes of one connection, each way, that are under way unasked
+TERMINAL = 0  # the number of the one connection that is a terminal
 
 NUMBER = struct.Struct(">I")
+SIZE = struct.Struct(">HH")  # rows, columns
 UP = struct.Struct(">16scI")  # token, kind, length of the payload
 DOWN = struct.Struct(">cI")  # kind, length of the payload
 
@@ -141,7 +143,8 @@ class Agent:
         self.links = {}
         self.given = {}
         self.receiving = -1
-        self.proxy = None
+        self.connections = Connections(self)
+        self.terminal = None
         self.woken, wake = os.pipe()
         for fd in (self.woken, wake):
             os.set_blocking(fd, False)
@@ -184,8 +187,10 @@ class Agent:
             self.receive_data(payload)
         elif kind == b"K" and self.started:
             self.finish("killed")
-        elif self.proxy and len(payload) >= NUMBER.size:
-            self.proxy.hear(kind, payload)
+        elif kind == b"T" and self.terminal:
+            self.terminal.resize(*SIZE.unpack(payload))
+        elif kind in (b"W", b"V", b"Q", b"X") and len(payload) >= NUMBER.size:
+            self.connections.hear(kind, payload)
         else:
             os._exit(70)
 
@@ -195,7 +200,7 @@ class Agent:
         """Make all ready for a program."""
         os.chdir(SCRATCH)
         if EGRESS in sys.argv:
-            self.proxy = Proxy(self)
+            self.connections.listen()
         self.links = link_workspace()
         self.wait_in_python()
 
@@ -229,7 +234,6 @@ class Agent:
             os.chmod(folder, 0o555)
         if os.path.exists(os.path.join(WORKSPACE, self.main)):
             self.dismiss()
-            os.unlink(self.main)
             self.links = link_workspace()
             self.wait_in_python()
         else:
@@ -239,6 +243,8 @@ class Agent:
         """Make a file that the call brings along; it takes the place of a workspace entry of that name."""
         self.close_received()
         self.given[payload] = None
+        if payload == os.fsencode(self.main):
+            self.dismiss()  # the program itself, to be looked at and not to be run
         try:
             if self.links.pop(payload, None):
                 os.unlink(payload)
@@ -281,14 +287,21 @@ class Agent:
                 except OSError:
                     pass  # SIGKILL, SIGSTOP, and those that the C library keeps for itself
             os.setsid()
-            program_ends = [output.program_end for output in self.outputs]
-            for target, fd in enumerate([self.program_stdin, *program_ends]):
+            for target, fd in enumerate(self.program_ends()):
                 os.dup2(fd, target)
+            if self.terminal:
+                self.terminal.control()
             os.execvpe(argv[0], argv, os.environ if environment is None else environment)
         except OSError as error:
             os.write(2, ("%s: %s\n" % (argv[0], error.strerror)).encode())
         finally:
             os._exit(127)
+
+    def program_ends(self):
+        """Return what the program has as its stdin, stdout and stderr."""
+        if self.terminal:
+            return [self.terminal.program_end] * 3
+        return [self.program_stdin, *(output.program_end for output in self.outputs)]
 
     def start(self, payload):
         header, _, body = payload.partition(b"\n\n")
@@ -312,9 +325,13 @@ class Agent:
             self.release(code, fields[b"seekable"] == b"1", environment)
         else:
             self.dismiss()
-            os.unlink(self.main)
+            if b"terminal" in fields:
+                self.terminal = Terminal(*map(int, fields[b"terminal"].split()))
             self.announce()
             self.spawn([first_program("bash", "sh"), "-c", code], environment)
+            if self.terminal:
+                os.close(self.terminal.program_end)
+                self.connections.add(TERMINAL, self.terminal)
         # Only now: no process of the program ever held it.
         self.token = bytes.fromhex(fields[b"token"].decode())
         os.close(self.program_stdin)
@@ -353,13 +370,17 @@ class Agent:
         if anew:
             self.spawn(["python3", self.main], environment)
             return
-        source = Input(self.waiting_file)
+        source, self.waiting_file = Input(self.waiting_file), -1
         source.data = memoryview(code)
         self.inputs.append(source)
 
     def dismiss(self):
-        """End the waiting Python."""
+        """End the waiting Python, if it waits, and take away what it waits for."""
+        if self.waiting_file < 0:
+            return
         os.close(self.waiting_file)
+        self.waiting_file = -1
+        os.unlink(self.main)
         if self.wait_status is None:
             os.kill(self.program, signal.SIGKILL)
             os.waitpid(self.program, 0)
@@ -399,6 +420,8 @@ class Agent:
             while output.read(self):
                 pass
             output.send_tail(self)
+        if self.terminal:
+            self.send_rest_of_terminal()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         status = self.wait_status
         oom_kills, peak = memory_counters()
@@ -420,6 +443,21 @@ class Agent:
             Artifacts(self, self.artifact_limits).send_all()
         os._exit(0)
 
+    def send_rest_of_terminal(self):
+        """Pass on what the terminal still holds, as the host side takes it; the number of seconds is bounded."""
+        connection = self.connections.open.get(TERMINAL)
+        give_up = time.monotonic() + KILL_SECONDS
+        while connection and not connection.heard_all:
+            if connection.credit:
+                try:
+                    connection.read(self)
+                except BlockingIOError:
+                    return  # somebody did not die, and holds it open
+            elif select.select([0], [], [], max(0, give_up - time.monotonic()))[0]:
+                self.hear()
+            else:
+                return
+
     def loop(self):
         while True:
             now = time.monotonic()
@@ -436,8 +474,7 @@ class Agent:
             for output in self.outputs:
                 if output.fd in ready:
                     output.read(self)
-            if self.proxy:
-                self.proxy.serve(ready)
+            self.connections.serve(ready)
             self.inputs = [i for i in self.inputs if i.fd not in ready or i.write()]
 
     def wait(self, now):
@@ -454,37 +491,43 @@ class Agent:
                     wake_at.append(output.rest_until)
             for source in self.inputs:
                 poll.register(source.fd, select.POLLOUT)
-            if self.proxy:
-                self.proxy.register(poll)
+            self.connections.register(poll)
         return dict(poll.poll(max(0, min(wake_at) - now) * 1000 if wake_at else None))
 
 
-class Proxy:
-    """Where connections to the outside begin: each is carried, as frames, to the proxy on the host side.
+class Connections:
+    """Bytes between the program and the host side beside its output: a terminal's, and those to the outside.
 
-    The sandbox has no network; this listens on its loopback alone. Neither side sends more than the other has said
-    it will take (`credit`), so a slow reader slows the sender and grows no memory.
+    The sandbox has no network: for connections to the outside this listens on its loopback alone, and they are
+    carried, as frames, to the proxy on the host side. Neither side sends more than the other has said it will take
+    (`credit`), so a slow reader slows the sender and grows no memory.
     """
 
     def __init__(self, agent):
+        self.agent = agent
+        self.listener = None
+        self.open = {}
+        self.number = TERMINAL
+
+    def listen(self):
         import socket  # only here: it costs a waiting sandbox time and memory
 
-        self.agent = agent
         self.listener = socket.create_server(("127.0.0.1", PROXY_PORT), backlog=64)
         self.listener.setblocking(False)
-        self.connections = {}
-        self.number = 0
+
+    def add(self, number, end):
+        self.open[number] = Connection(number, end)
 
     def register(self, poll):
-        if len(self.connections) < MAX_CONNECTIONS:
+        if self.listener and len(self.open) < MAX_CONNECTIONS:
             poll.register(self.listener, select.POLLIN)
-        for connection in self.connections.values():
+        for connection in self.open.values():
             if connection.events():
-                poll.register(connection.socket, connection.events())
+                poll.register(connection.end, connection.events())
 
     def serve(self, ready):
-        for connection in list(self.connections.values()):
-            events = ready.get(connection.socket.fileno(), 0)
+        for connection in list(self.open.values()):
+            events = ready.get(connection.end.fileno(), 0)
             try:
                 if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
                     connection.read(self.agent)
@@ -497,19 +540,20 @@ class Proxy:
                 continue
             if connection.is_over():
                 self.drop(connection, tell=False)
-        if self.listener.fileno() in ready:
+        if self.listener and self.listener.fileno() in ready:
             try:
                 accepted, _ = self.listener.accept()
             except OSError:
                 return  # it gave up, or descriptors ran out: it will try again
+            accepted.setblocking(False)
             self.number += 1
-            self.connections[self.number] = Connection(self.number, accepted)
+            self.add(self.number, accepted)
             self.agent.send(b"c", NUMBER.pack(self.number))
 
     def hear(self, kind, payload):
         """Take what the host side says to one connection; one that is gone already has nobody to tell."""
         (number,) = NUMBER.unpack_from(payload)
-        connection = self.connections.get(number)
+        connection = self.open.get(number)
         if connection is None:
             return
         if kind == b"W":
@@ -525,19 +569,18 @@ class Proxy:
                 self.drop(connection, tell=False)
 
     def drop(self, connection, tell):
-        del self.connections[connection.number]
-        connection.socket.close()
+        del self.open[connection.number]
+        connection.end.close()
         if tell:
             self.agent.send(b"k", NUMBER.pack(connection.number))
 
 
 class Connection:
-    """One connection of the program's to the outside."""
+    """One connection: a socket of the program's, or its terminal."""
 
-    def __init__(self, number, accepted):
+    def __init__(self, number, end):
         self.number = number
-        self.socket = accepted
-        self.socket.setblocking(False)
+        self.end = end
         self.credit = WINDOW
         self.pending = bytearray()
         self.heard_all = False
@@ -553,7 +596,7 @@ class Connection:
     def read(self, agent):
         if self.heard_all or not self.credit:
             return
-        data = self.socket.recv(min(CHUNK - NUMBER.size, self.credit))
+        data = self.end.recv(min(CHUNK - NUMBER.size, self.credit))
         if data:
             self.credit -= len(data)
             agent.send(b"w", NUMBER.pack(self.number) + data)
@@ -562,7 +605,7 @@ class Connection:
             agent.send(b"q", NUMBER.pack(self.number))
 
     def write(self, agent):
-        written = self.socket.send(self.pending)
+        written = self.end.send(self.pending)
         del self.pending[:written]
         agent.send(b"v", NUMBER.pack(self.number) + NUMBER.pack(written))
         if self.told_all and not self.pending:
@@ -570,9 +613,56 @@ class Connection:
 
     def finish_writing(self):
         try:
-            self.socket.shutdown(1)
+            self.end.shutdown(1)
         except OSError:
             self.heard_all = True
+
+
+class Terminal:
+    """A pseudo-terminal, whose other end is the program's; to `Connection` it looks like a socket.
+
+    It takes part in nothing that the agent does with signals: the session that it controls is the program's.
+    """
+
+    def __init__(self, rows, columns):
+        import termios  # only here: few runs have one
+
+        self.termios = termios
+        self.fd, self.program_end = os.openpty()
+        os.set_blocking(self.fd, False)
+        self.resize(rows, columns)
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, self.termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+
+    def control(self):
+        """Become the terminal of the session that calls, which can then be interrupted and control its jobs."""
+        fcntl.ioctl(self.program_end, self.termios.TIOCSCTTY, 0)
+
+    def fileno(self):
+        return self.fd
+
+    def recv(self, size):
+        try:
+            return os.read(self.fd, size)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return b""  # nobody holds the other end any more
+
+    def send(self, data):
+        try:
+            return os.write(self.fd, data)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return len(data)  # nobody will read it
+
+    def shutdown(self, _):
+        """Nothing: there is no such thing as half a terminal."""
+
+    def close(self):
+        os.close(self.fd)
 
 
 class Artifacts:
