@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+def run_to_its_end(work: Callable[[], Awaitable[Result]]) -> Result:
+    """Run work that listens for interrupts itself.
+
+    Raises:
+        SandboxError: The work failed.
+    """
+    # Until it listens nothing has begun, so an interrupt may end us at once. Python's own way raises one wherever the
+    # interpreter is by then, in the making of an event loop too, and ends in a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return anyio.run(work)
+
+
 async def unless_interrupted(
     work: Callable[[], Awaitable[Result]], stop: Callable[[], bool] = lambda: False
 ) -> Result | signal.Signals:
@@ -27,7 +39,6 @@ async def unless_interrupted(
     """
     result: Result | signal.Signals = signal.SIGTERM
     failure: SandboxError | None = None
-    # From the first moment: what an interrupt met before anybody listens would end in a traceback.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with anyio.create_task_group() as tasks:
 

@@ -6,10 +6,10 @@ import os
 import signal
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
 import click
 
 from mcp_sandbox.cli import FAILED
@@ -71,6 +71,7 @@ def run(
     mcp-sandbox run --workspace ~/data --shell 'wc -l *.csv'
     mcp-sandbox run --timeout 60 --out results simulate.py
     """  # noqa: D301 - click reads the \b
+    from mcp_sandbox.cli.interrupts import run_to_its_end
     from mcp_sandbox.model import ExecutionRequest
     from mcp_sandbox.workspace import load_configuration
 
@@ -80,7 +81,7 @@ def run(
     )
     request = ExecutionRequest(language=language, code=source, timeout_seconds=timeout, network=network)
     terminal = None if as_json else Terminal()
-    result, problems = anyio.run(_execute, configuration, request, terminal, out)
+    result, problems = run_to_its_end(partial(_execute, configuration, request, terminal, out))
     if isinstance(result, signal.Signals):
         ctx.exit(128 + result)
     if terminal:

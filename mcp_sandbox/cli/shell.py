@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ def shell(
     Ctrl-D or `exit` leaves. Ctrl-] three times leaves whatever the sandbox does.
     """
     from mcp_sandbox.cli import terminal
+    from mcp_sandbox.cli.interrupts import run_to_its_end
     from mcp_sandbox.cli.run import Terminal, exit_status, say_how_it_ended
 
     if not terminal.is_there():
@@ -61,7 +63,7 @@ def shell(
         "`exit` leaves, Ctrl-] three times does so whatever happens.",
         err=True,
     )
-    result = anyio.run(_execute, configuration, request)
+    result = run_to_its_end(partial(_execute, configuration, request))
     if isinstance(result, signal.Signals):
         ctx.exit(128 + result)
     say_how_it_ended(result, Terminal().say)
