@@ -44,7 +44,7 @@ def init(folder: Path | None, name: str | None, yes: bool, config_file: Path | N
     profile = "standard"
     if not yes:
         name = click.prompt("What is it to be called?", default=name)
-        question = "How strict? (untrusted: for programs that you would never run yourself; it needs gVisor)"
+        question = "How strict? `untrusted` needs gVisor."
         profile = click.prompt(question, type=click.Choice(["standard", "untrusted"]), default="standard")
     if name in taken:
         raise ConfigError(

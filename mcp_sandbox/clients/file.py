@@ -180,7 +180,9 @@ class ClientFile:
 
     def _backup(self) -> ClientFile | None:
         try:
-            return replace(self, content=read_bytes(self.backup, max_size=MAX_FILE_SIZE))
+            # No link is followed: it would be another file that is overwritten.
+            content = read_bytes(self.backup, max_size=MAX_FILE_SIZE, follow_symlink=False)
+            return replace(self, content=content)
         except FileNotFoundError:
             return None
 

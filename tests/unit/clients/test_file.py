@@ -286,6 +286,16 @@ def test_a_backup_that_somebody_spoilt_is_made_anew(home: Path, content: bytes) 
     assert file.backup.read_bytes() == file.content
 
 
+def test_a_link_in_the_backups_place_is_not_followed(client: Client, home: Path) -> None:
+    path = lay(client, home, existing(client))
+    victim = home / "victim"
+    victim.write_text("mine")
+    client_file(client, home, {}).backup.symlink_to(victim)
+    assert "a symbolic link, which is not followed here" in refused(client, home)
+    assert victim.read_text() == "mine"
+    assert path.read_bytes() == existing(client)
+
+
 def test_a_read_only_file_is_not_replaced_whoever_asks(client: Client, home: Path) -> None:
     path = lay(client, home, existing(client))
     path.chmod(0o444)

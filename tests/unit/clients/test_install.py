@@ -274,6 +274,40 @@ def test_a_copy_in_a_cache_is_not_what_a_client_is_told_to_start(
     assert not ours("cursor", home)
 
 
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Take an engine's place that has no image, and note what is to be built."""
+    noted: list[dict[str, object]] = []
+
+    async def nothing(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr("mcp_sandbox.app.image_now", nothing)
+    monkeypatch.setattr("mcp_sandbox.cli.image.build.callback", lambda **given: noted.append(given))
+    return noted
+
+
+def test_a_missing_image_is_built_where_that_was_said(
+    home: Path, builds: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = home / "ca.pem"
+    certificates.touch()
+    monkeypatch.setenv("PIP_CERT", str(certificates))
+    other = home / "other.toml"
+    other.write_text('[defaults]\nimage = "mcp-sandbox/minimal"\n')
+    run("install", "cursor", "--yes", "--config", str(other))
+    assert [(built["minimal"], built["config_file"], built["ca_bundle"]) for built in builds] == [
+        (True, other, certificates)
+    ]
+
+
+def test_nothing_is_built_unasked(home: Path, builds: list[dict[str, object]]) -> None:
+    run("install", "cursor")
+    (home / "other.toml").write_text('[defaults]\nimage = "my/own"\n')
+    run("install", "cursor", "--yes", "--config", str(home / "other.toml"))
+    assert builds == []
+
+
 def test_check_says_which_entry_starts_nothing(home: Path) -> None:
     run("install", "cursor")
     path = home / ".cursor/mcp.json"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mcp_sandbox.engines.docker.address import Address, find_engine, usual_sockets
+from mcp_sandbox.engines.docker.address import Address, find_engine, usual_sockets, variables_of
 from mcp_sandbox.errors import ConfigError, EngineDenied, EngineUnreachable
 from tests.privileges import unprivileged
 
@@ -221,3 +221,49 @@ class TestSocketsOfOthers:
         open_to_all.chmod(0o666)
         with unprivileged():
             assert machine.find() == Address(f"unix://{open_to_all}", "Rancher Desktop")
+
+
+# What leads a server there that a client starts
+
+
+@pytest.mark.usefixtures("no_system_engine")
+def test_a_server_with_only_its_variables_finds_the_engine_that_a_shell_found(machine: Machine) -> None:
+    machine.listen(machine.runtime / "docker.sock")
+    machine.context("colima", REMOTE)
+    machine.use_context("default")
+    for shell, source in (
+        ({}, "rootless Docker"),
+        ({"DOCKER_HOST": REMOTE}, "DOCKER_HOST"),
+        ({"DOCKER_CONTEXT": "colima"}, "docker context colima"),
+    ):
+        found = machine.find(**shell)
+        assert found.source == source
+        given = variables_of("", machine.environ | shell, machine.home)
+        assert find_engine("", given, machine.home).url == found.url
+
+
+def test_certificates_come_along_with_the_address(machine: Machine, tmp_path: Path) -> None:
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).touch()
+    shell = {"DOCKER_HOST": REMOTE, "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)}
+    assert variables_of("", {**shell, "DOCKER_CONTEXT": "other", "EDITOR": "vi"}, machine.home) == shell
+
+
+def test_a_context_is_named_and_not_its_address_which_would_lose_its_certificates(machine: Machine) -> None:
+    machine.context("colima", REMOTE)
+    machine.use_context("colima")
+    config = str(machine.home / ".docker")
+    assert variables_of("", {"DOCKER_CONFIG": config}, machine.home) == {
+        "DOCKER_CONTEXT": "colima",
+        "DOCKER_CONFIG": config,
+    }
+
+
+def test_an_engine_that_the_configuration_names_needs_no_variable(machine: Machine) -> None:
+    assert variables_of(REMOTE, {"DOCKER_HOST": "unix:///other"}, machine.home) == {}
+
+
+@pytest.mark.usefixtures("no_system_engine")
+def test_no_engine_is_told(machine: Machine) -> None:
+    with pytest.raises(EngineUnreachable):
+        variables_of("", machine.environ, machine.home)
