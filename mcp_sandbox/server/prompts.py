@@ -67,13 +67,14 @@ def run_tests(folder: Folder = "") -> str:
     source = shlex.quote(f"/workspace/{_plain('folder', folder)}" if folder else "/workspace")
     return (
         f"Run the tests in {source} with execute_shell.\n"
-        f"That folder is read-only and every call starts anew, so begin each with `cp -r {source} /scratch/tests; "
-        "cd /scratch/tests`; where it is too large for /scratch, copy only what the tests need. Find out how the "
-        "project runs its tests; where it does not say, use `python3 -m pytest -q` if pytest is installed, "
-        "else `python3 -m unittest`.\n"
-        "Nothing can be installed, and there may be no network: tell tests that want either apart from tests that "
-        "fail. Tell how many passed, failed and could not run, and for each failure the test, file and line, and "
-        "the cause in a sentence."
+        # Not to /scratch: what is there at the end comes back as files of the run.
+        f"That folder is read-only and every call starts anew, so begin each with `cp -r {source} /tmp/tests; "
+        "cd /tmp/tests`; where it is too large for /tmp, copy only what the tests need. Find out how the project "
+        "runs its tests; where it does not say, use `python3 -m pytest -q` if pytest is installed, else "
+        "`python3 -m unittest`.\n"
+        "Where a package or the network is missing, tell the tests that want it apart from those that fail. Tell how "
+        "many passed, failed and could not run, and for each failure the test, file and line, and the cause in a "
+        "sentence."
     )
 
 

@@ -35,6 +35,7 @@ async def test_the_names_and_commands_of_the_prompts_are_right(engine_host: str,
         tests = await server.shell(f"{found[1]}\npython3 -m unittest")
         assert "Ran 1 test" in tests["stderr"]
         assert tests["exit_code"] == 0
+        assert tests["artifacts"] == [], "the project's own files are no results"
 
         found = re.search(
             r"the file (\".+?\") with", await prompt("analyze_file", path=f"{project.name}/test_sums.py")

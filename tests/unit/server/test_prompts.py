@@ -183,8 +183,8 @@ async def test_a_prompt_says_what_the_person_chose(connected: Any, folder: Path)
         assert "answer this: Which month was best?" in text
         assert "what stands out" in await text_of(client, "analyze_file", path="sales.csv")
         assert "draw this: a pie" in await text_of(client, "plot_file", path="sales.csv", picture="a pie")
-        assert "cp -r '/workspace/a b' /scratch" in await text_of(client, "run_tests", folder="./a b/")
-        assert "cp -r /workspace /scratch" in await text_of(client, "run_tests")
+        assert "cp -r '/workspace/a b' /tmp" in await text_of(client, "run_tests", folder="./a b/")
+        assert "cp -r /workspace /tmp" in await text_of(client, "run_tests")
 
 
 @pytest.mark.parametrize(
@@ -211,4 +211,4 @@ async def test_what_is_no_file_of_the_workspace_gets_into_no_prompt(
 async def test_a_name_with_quotes_stays_one_word_of_the_command(connected: Any, folder: Path) -> None:
     async with connected(path=str(folder)) as client:
         text = await text_of(client, "run_tests", folder="it's; rm -rf $HOME")
-        assert """cp -r '/workspace/it'"'"'s; rm -rf $HOME' /scratch/tests; cd""" in text
+        assert """cp -r '/workspace/it'"'"'s; rm -rf $HOME' /tmp/tests; cd""" in text
