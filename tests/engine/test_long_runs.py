@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from mcp import Client, StdioServerParameters
 
-from tests.clients.raw import PATIENCE, configuration_file, serving
+from tests.clients.raw import PATIENCE, configuration_file, environment, server_command, serving
 from tests.engine.sandboxes import SLEEP, none_left, runs, sleeping
 
 if TYPE_CHECKING:
@@ -54,6 +55,35 @@ async def test_a_program_that_takes_longer_than_its_client_waits_is_complete_in_
     assert (result["status"], result["exit_code"]) == ("exited", 0)
     assert result["stdout"] == WRITTEN
     assert result["run_id"] == first["run_id"]
+
+
+async def test_a_client_that_gives_up_on_a_call_has_the_whole_of_a_program_that_takes_longer(
+    engine_host: str, tmp_path: Path
+) -> None:
+    """Three minutes, 45 s and 60 s, on a smaller scale."""
+    gives_up = 6.0 * PATIENCE
+    code = (
+        "import time\nfor tenth in range(10):\n    print('tenth', tenth)\n"
+        f"    time.sleep({0.14 * gives_up})\nopen('made.txt', 'w').write('made')\n"
+    )
+    configuration = configuration_file(tmp_path, engine_host, server=SOON, max_timeout_seconds=3600)
+    command, *arguments = server_command(configuration)
+    server = StdioServerParameters(command=command, args=arguments, env=environment(tmp_path))
+    output = ""
+    with anyio.fail_after(120 * PATIENCE):
+        async with Client(server, read_timeout_seconds=gives_up) as client:
+            answer = await client.call_tool("execute_python", {"code": code, "timeout_seconds": 3600})
+            while (result := answer.structured_content or {})["status"] == "running":
+                output += result["stdout"]
+                waiting = {
+                    "run_id": result["run_id"],
+                    "stdout_from": result["stdout_bytes"],
+                    "wait_seconds": 40,
+                }
+                answer = await client.call_tool("get_run", waiting)
+    assert output + result["stdout"] == "".join(f"tenth {tenth}\n" for tenth in range(10))
+    assert result["duration_ms"] > gives_up * 1000
+    assert (result["exit_code"], [file["path"] for file in result["artifacts"]]) == (0, ["made.txt"])
 
 
 async def test_what_is_new_since_an_offset_is_all_of_it_and_nothing_twice(server: RawClient) -> None:
