@@ -1,6 +1,6 @@
 """What of a folder programs are not to see: files that hold credentials, told by their names.
 
-Above: `view`. Below: `errors`. Files come and go, so every call looks anew; a folder whose own time of change is
+Above: `view`. Below: `tree`. Files come and go, so every call looks anew; a folder whose own time of change is
 what it was has the names it had, so that a second look at a hundred thousand files takes milliseconds.
 """
 
@@ -12,18 +12,23 @@ import re
 import stat
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_sandbox.errors import RequestRefused
+from mcp_sandbox.tree import files_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MAX_ENTRIES = 1_000_000
 """Files and folders that are looked at."""
 MAX_SECONDS = 20.0
 """Longest time for one look: clients give up on a call after about 60 s."""
+MAX_KEYS = 1000
+"""Files of a hidden folder whose other names are looked for; one with more is no place for keys, but a tree that was
+installed, and links its files with others of its kind."""
 SETTLED_NS = 2_000_000_000
 """How long ago a folder must have changed for its time to tell of the next change: some file systems count in steps of
 two seconds."""
@@ -75,9 +80,16 @@ class Hidden(NamedTuple):
     identity: str
     """Tells whether it is still the one it was: the mount that hides a file goes with it when another takes its
     place."""
-    inode: int
+    file: FileId
     names: int
     """Hard links to it, this one counted."""
+
+
+class FileId(NamedTuple):
+    """What all names of one file have in common."""
+
+    device: int
+    inode: int
 
 
 class Masks:
@@ -101,15 +113,21 @@ class Masks:
         Raises:
             RequestRefused: There is too much to look at; a name cannot be told to an engine.
         """
+        return find_in([self])[0]
+
+    def by_name(self) -> dict[str, Hidden]:
+        """Return what its name, or that of a link to it, says is to be hidden, by path."""
         with self._lock:
-            found = self._resolved(self._look_everywhere())
-            found |= self._resolved(self._other_names(found.values()))
-        hidden = [
-            found[path] for path in sorted(found) if not any(parent in found for parent in _parents(path))
-        ]
-        for each in hidden:
-            _check_name(each.path)
-        return hidden
+            return self._resolved(self._look_everywhere())
+
+    def other_names(self, files: frozenset[FileId]) -> dict[str, Hidden]:
+        """Return the names in this folder, by path, of files that are hidden under another."""
+        device = os.lstat(self._root).st_dev
+        inodes = frozenset(file.inode for file in files if file.device == device)
+        with self._lock:
+            if inodes and inodes not in self._linked:
+                self._linked = {inodes: list(self._named(inodes))}
+            return self._resolved(self._linked.get(inodes, []))
 
     def _full(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
@@ -193,13 +211,6 @@ class Masks:
             return False
         return not self._unmasked.match(path, is_folder=False)
 
-    def _other_names(self, found: Iterable[Hidden]) -> list[str]:
-        """Return the paths of hard links to these files, theirs among them."""
-        wanted = frozenset(hidden.inode for hidden in found if not hidden.is_folder and hidden.names > 1)
-        if wanted and wanted not in self._linked:
-            self._linked = {wanted: list(self._named(wanted))}
-        return self._linked.get(wanted, [])
-
     def _named(self, inodes: frozenset[int]) -> Iterator[str]:
         for path in self._known:
             try:
@@ -234,9 +245,51 @@ class Masks:
             path=full,
             is_folder=stat.S_ISDIR(status.st_mode),
             identity=f"{status.st_dev}:{status.st_ino}:{status.st_ctime_ns}",
-            inode=status.st_ino,
+            file=FileId(status.st_dev, status.st_ino),
             names=status.st_nlink,
         )
+
+
+def find_in(folders: Sequence[Masks]) -> list[list[Hidden]]:
+    """Return what is to be hidden now in each of these folders, sorted; of what lies in a hidden folder, that alone.
+
+    A file that is hidden under one name is hidden under all that it has in any of them.
+
+    Raises:
+        RequestRefused: There is too much to look at; a name cannot be told to an engine.
+    """
+    found = [masks.by_name() for masks in folders]
+    files = frozenset(file for each in found for file in _of_several_names(each.values()))
+    if files:
+        found = [each | masks.other_names(files) for each, masks in zip(found, folders, strict=True)]
+    return [_outermost(each) for each in found]
+
+
+def _outermost(found: Mapping[str, Hidden]) -> list[Hidden]:
+    hidden = [found[path] for path in sorted(found) if not any(parent in found for parent in _parents(path))]
+    for each in hidden:
+        _check_name(each.path)
+    return hidden
+
+
+def _of_several_names(found: Iterable[Hidden]) -> Iterator[FileId]:
+    """Yield the hidden files, and the files in hidden folders, that have more names than one."""
+    for hidden in found:
+        if not hidden.is_folder:
+            if hidden.names > 1:
+                yield hidden.file
+            continue
+        entries = [entry for _, entry in islice(files_below(hidden.path, lambda *_: False), MAX_KEYS + 1)]
+        if len(entries) <= MAX_KEYS:
+            yield from filter(None, map(_several_names, entries))
+
+
+def _several_names(entry: os.DirEntry[str] | None) -> FileId | None:
+    try:
+        status = entry and entry.stat(follow_symlinks=False)
+    except OSError:
+        return None  # gone meanwhile
+    return FileId(status.st_dev, status.st_ino) if status and status.st_nlink > 1 else None
 
 
 class _Folder(NamedTuple):

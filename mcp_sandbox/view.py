@@ -20,7 +20,7 @@ from mcp_sandbox.config.settings import GVISOR
 from mcp_sandbox.config.sizes import format_size
 from mcp_sandbox.errors import AuditError, RequestRefused
 from mcp_sandbox.guest.copies import Copy
-from mcp_sandbox.masks import Hidden, Masks, Patterns
+from mcp_sandbox.masks import Hidden, Masks, Patterns, find_in
 from mcp_sandbox.sandbox import Mount
 from mcp_sandbox.tree import files_below
 
@@ -105,7 +105,10 @@ class Folders:
         Raises:
             RequestRefused: There is too much to look at.
         """
-        return frozenset(each.path for _, _, masks in self._roots for each in masks.find())
+        return frozenset(each.path for found in self._find() for each in found)
+
+    def _find(self) -> list[list[Hidden]]:
+        return find_in([masks for _, _, masks in self._roots])
 
     def _look(self) -> View:
         transfer = self._policy.workspace_transfer
@@ -113,8 +116,7 @@ class Folders:
             return self._copied()
         mounts = [_mount(source, target) for source, target, _ in self._roots]
         paths: set[str] = set()
-        for source, target, masks in self._roots:
-            found = masks.find()
+        for (source, target, _), found in zip(self._roots, self._find(), strict=True):
             paths |= {hidden.path for hidden in found}
             mounts += [self._over(hidden, target + hidden.path[len(source) :]) for hidden in found]
         most = MAX_HIDDEN_GVISOR if self._policy.runtime == GVISOR else MAX_HIDDEN

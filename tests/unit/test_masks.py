@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcp_sandbox import masks
 from mcp_sandbox.config.settings import MASK
 from mcp_sandbox.errors import RequestRefused
-from mcp_sandbox.masks import Masks, Patterns
+from mcp_sandbox.masks import Masks, Patterns, find_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,6 +110,28 @@ def test_every_hard_link_of_a_hidden_file_is_hidden(tmp_path: Path) -> None:
     assert found_by(finder, tmp_path) == [".env", "sub/copy.txt"]
     os.link(tmp_path / ".env", tmp_path / "later.txt")
     assert found_by(finder, tmp_path) == [".env", "later.txt", "sub/copy.txt"]
+
+
+def test_every_hard_link_of_a_file_in_a_hidden_folder_is_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, ".ssh/deep/id", ".ssh/config", "other")
+    os.link(tmp_path / ".ssh/deep/id", tmp_path / "notes.txt")
+    finder = Masks(str(tmp_path), MASK)
+    assert found_by(finder, tmp_path) == [".ssh/", "notes.txt"]
+    os.link(tmp_path / ".ssh/config", tmp_path / "config.txt")
+    assert found_by(finder, tmp_path) == [".ssh/", "config.txt", "notes.txt"]
+    monkeypatch.setattr(masks, "MAX_KEYS", 1)
+    assert found_by(finder, tmp_path) == [".ssh/"]
+
+
+def test_a_file_that_is_hidden_in_one_folder_is_hidden_in_every_other_that_is_seen(tmp_path: Path) -> None:
+    put(tmp_path, "a/.env", "b/plain.txt", "c/server.key")
+    os.link(tmp_path / "a/.env", tmp_path / "b/linked.txt")
+    os.link(tmp_path / "c/server.key", tmp_path / "a/linked.txt")
+    finders = [Masks(str(tmp_path / name), MASK) for name in "abc"]
+    found = [[each.path.removeprefix(f"{tmp_path}/") for each in hidden] for hidden in find_in(finders)]
+    assert found == [["a/.env", "a/linked.txt"], ["b/linked.txt"], ["c/server.key"]]
 
 
 @pytest.mark.parametrize(
