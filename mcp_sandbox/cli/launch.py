@@ -92,7 +92,8 @@ def this_program() -> list[str]:
     beside = Path(sys.executable).with_name(SCRIPT)
     if script or beside.exists():
         return [_absolute(script or str(beside))]
-    return [sys.executable, "-m", MODULE]
+    # -P: else a folder of that name where a client happens to be would be started instead.
+    return [sys.executable, "-P", "-m", MODULE]
 
 
 def _settings(config_file: Path | None) -> FileSettings:
@@ -134,7 +135,9 @@ def _is_folder(workspace: str) -> bool:
 
 def _absolute(path: str) -> str:
     """Return an absolute path; links in it stay, for what they lead to changes when a program is updated."""
-    return str(current_folder() / Path(path).expanduser())
+    from mcp_sandbox.config.places import Places
+
+    return str(current_folder() / Places.of_user().expand(path))
 
 
 def _refuse_what_is_expanded(words: Sequence[str]) -> None:

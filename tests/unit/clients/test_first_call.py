@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from mcp_sandbox.clients.launch import Launch
 from mcp_sandbox.server.first_call import first_call
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def python(program: str, **env: str) -> Launch:
@@ -44,3 +48,11 @@ async def test_the_server_has_what_a_desktop_gives_it_and_no_more(
         problem = await first_call(python(program, MINE="given"))
     expected = {"PATH": "/usr/bin:/bin", "MINE": "given"}
     assert problem.endswith(f"/ {expected.get(name)} False")
+
+
+async def test_a_server_whose_engine_is_down_is_told_with_what_to_do(tmp_path: Path) -> None:
+    nowhere = {"DOCKER_HOST": "unix:///nonexistent/docker.sock", "HOME": str(tmp_path)}
+    with anyio.fail_after(90):
+        problem = await first_call(Launch(sys.executable, ("-P", "-m", "mcp_sandbox", "serve"), nowhere))
+    assert problem.startswith("the call failed: engine_unreachable: ")
+    assert "Start Docker" in problem

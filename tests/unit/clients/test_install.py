@@ -248,6 +248,28 @@ def test_a_name_of_ones_own_is_for_one_entry(home: Path) -> None:
     assert set(ours("zed", home)) == {"box"}
 
 
+def test_a_module_in_the_clients_folder_is_not_started_in_our_place(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = sys.executable
+    (home / "mcp_sandbox").mkdir()
+    (home / "mcp_sandbox/__main__.py").write_text("print('hijacked')")
+    monkeypatch.setattr(sys, "executable", str(home / "python"))  # with no script beside it
+    monkeypatch.setattr(sys, "argv", ["-m"])
+    run("install", "cursor")
+    launch = ours("cursor", home)["sandbox"]
+    assert launch.command == str(home / "python")
+    words = [python, *launch.args[: launch.args.index("serve")], "--version"]
+    shown = subprocess.run(words, cwd=home, capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout.startswith("mcp-sandbox, version ")
+
+
+def test_a_home_that_is_nobodys_is_no_crash(home: Path) -> None:
+    for command in ("install", "uninstall"):
+        result = run(command, "cursor", "--workspace", "~nobody-of-that-name/x")
+        assert not isinstance(result.exception, RuntimeError)
+
+
 def test_a_name_that_some_client_would_not_take_is_refused(home: Path) -> None:
     for name in ("", "a b", "a\x1b[2J", "ä", "x" * 49):
         assert run("install", "zed", "--name", name).exit_code == 2
