@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PATH = "/mcp"
-MAX_SESSIONS = 100
+MAX_SESSIONS = 1000
 """Clients that have said hello and not goodbye; older protocol versions keep such a state."""
 MAX_CONNECTIONS = 200
 END_SECONDS = 1

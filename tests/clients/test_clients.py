@@ -202,5 +202,4 @@ async def test_mcporter_is_given_the_same(configuration: Path) -> None:
 
     for name, wanted in EXPECTED.items():
         assert json.loads(await call(name, "json")).items() >= wanted.items()
-    assert "--- stdout\nforty-two" in await call("shell", "text")
     assert (await call("refused", "text", status=1)).startswith("refused: `command` is empty.")

@@ -11,7 +11,7 @@ import tempfile
 import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 import pytest
@@ -24,6 +24,7 @@ from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.settings import AuditSettings, EngineSettings, SecretSettings, ServerSettings
 from mcp_sandbox.errors import SandboxError
 from mcp_sandbox.executor import Executor
+from mcp_sandbox.model import Status
 from mcp_sandbox.server import create_server
 from mcp_sandbox.server.flight import Flights
 from tests.privileges import unprivileged
@@ -219,5 +220,10 @@ def test_every_error_of_the_package_is_in_the_table() -> None:
         pending += kind.__subclasses__()
     assert {kind.__module__ for kind in kinds} == {"mcp_sandbox.errors"}
     assert kinds == set(CODES.values()), "two errors have one code"
-    page = (REPOSITORY / "docs" / "errors.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "errors.md").read_text("utf-8").split("## Ends that are no errors")[0]
     assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(CODES)
+
+
+def test_every_end_of_a_run_is_in_the_other_table() -> None:
+    page = (REPOSITORY / "docs" / "errors.md").read_text("utf-8").split("## Ends that are no errors")[1]
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == ["status", *get_args(Status)]
