@@ -18,6 +18,7 @@ import anyio.to_thread
 
 from mcp_sandbox.account import settle
 from mcp_sandbox.artifacts import collecting
+from mcp_sandbox.audit.connections import ConnectionLog
 from mcp_sandbox.audit.record import Content, InputFile, Opening
 from mcp_sandbox.capture import clean
 from mcp_sandbox.certificates import read_authorities
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 
     from mcp_sandbox.artifacts import ArtifactCollector
     from mcp_sandbox.audit.record import Origin
-    from mcp_sandbox.audit.store import Recorder
+    from mcp_sandbox.audit.store import Entry, Recorder
     from mcp_sandbox.config.policy import Configuration
+    from mcp_sandbox.config.settings import EgressSettings
+    from mcp_sandbox.egress.record import EgressRecord
     from mcp_sandbox.guest.session import ArtifactSink, Program
     from mcp_sandbox.manifest import Manifest
     from mcp_sandbox.model import ExecutionRequest, ExecutionResult
@@ -107,7 +110,7 @@ class Executor:
                             streams,
                             files,
                             run.stop,
-                            self._egress(run, planned),
+                            self._egress(run, planned, entry, redactor),
                             run.progress,
                             run.at_terminal,
                         )
@@ -116,10 +119,6 @@ class Executor:
                 if files:
                     await self._keep(files)
                 result = settle(run, planned, report, ending, files, self.policy)
-                if run.connections:
-                    entry.note(
-                        egress=[redactor.json(made.model_dump(mode="json")) for made in run.connections]
-                    )
                 if report.lost_because:
                     entry.note(
                         lost_because=redactor.text(report.lost_because),
@@ -169,7 +168,9 @@ class Executor:
         bundle = self.policy.egress.ca_bundle
         return [read_authorities(bundle)] if bundle and trusts_more(self.policy) else []
 
-    def _egress(self, run: Run, planned: Plan) -> Callable[[ByteStream], Awaitable[None]] | None:
+    def _egress(
+        self, run: Run, planned: Plan, entry: Entry, redactor: Redactor
+    ) -> Callable[[ByteStream], Awaitable[None]] | None:
         """Return what answers the run's connections to the outside; None where it may have none."""
         settings = self.policy.egress
         if not settings.allow:
@@ -179,20 +180,18 @@ class Executor:
         # Who declined has somebody to ask all the same: a sandbox that waits serves this call too, and what the
         # program tries is known.
         allow = () if declined else settings.allow
+        kept = ConnectionLog(entry, self.record.staging(entry.run_id), redactor.json)
+
+        def log(made: EgressRecord) -> None:
+            run.connections.append(made)
+            kept.add(made)
+
         proxy = EgressProxy(
             replace(EgressPolicy.parse(allow, workspace=self.policy.workspace), declined=declined),
             resolve=None if upstream else SystemResolver(),
             dial=upstream or dial_direct,
-            log=run.connections.append,
-            limits=EgressLimits(
-                requests=settings.requests,
-                connections=settings.connections,
-                bytes_up=settings.upload_limit,
-                bytes_down=settings.download_limit,
-                connect_seconds=settings.connect_seconds,
-                idle_seconds=settings.idle_seconds,
-                connection_seconds=settings.connection_seconds,
-            ),
+            log=log,
+            limits=limits_of(settings),
         )
         return proxy.serve
 
@@ -262,6 +261,19 @@ def _at_terminal(request: ExecutionRequest) -> dict[str, object]:
         return {}
     size = f"{request.terminal.rows}x{request.terminal.columns}"
     return {"terminal": size, **({"of_run": request.terminal.of_run} if request.terminal.of_run else {})}
+
+
+def limits_of(settings: EgressSettings) -> EgressLimits:
+    """Return how much egress a run has under these settings."""
+    return EgressLimits(
+        requests=settings.requests,
+        connections=settings.connections,
+        bytes_up=settings.upload_limit,
+        bytes_down=settings.download_limit,
+        connect_seconds=settings.connect_seconds,
+        idle_seconds=settings.idle_seconds,
+        connection_seconds=settings.connection_seconds,
+    )
 
 
 def _redacted(request: ExecutionRequest, redactor: Redactor) -> ExecutionRequest:

@@ -37,6 +37,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "network": (
         "attacks/test_outside.py::test_no_listener_of_the_host_hears_a_program",
+        "engine/test_egress.py::test_no_bypass_gets_anywhere_and_each_is_refused_and_recorded",
+        "engine/test_egress.py::test_what_ignores_the_proxy_fails_at_once_and_the_hint_says_why",
         "attacks/test_outside.py::test_a_way_out_that_lies_in_the_workspace_is_closed",
     ),
     "host": (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mcp_sandbox.audit import lease as leases
 from mcp_sandbox.audit import rows
+from mcp_sandbox.audit.connections import left_behind
 from mcp_sandbox.audit.record import (
     Content,
     Opening,
@@ -189,7 +190,9 @@ class Journal:
         ).fetchall()
         data = {"status": "lost", "error": {"code": code, "message": message}, **more}
         for (number,) in left:
-            self._append_closing(connection, chain, number, data, ())
+            made = left_behind(self._folder.staged(name_of(number)))
+            facts = {"facts": {"egress": made}} if made else {}
+            self._append_closing(connection, chain, number, {**data, **facts}, ())
             self._folder.forget_staged(name_of(number))
 
     def _seal(self, connection: sqlite3.Connection, chain: Chain, data: Mapping[str, object]) -> None:

@@ -11,8 +11,9 @@ import pytest
 from mcp_sandbox.capture import Capture
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.settings import EgressSettings, ServerSettings
+from mcp_sandbox.egress.record import EgressLimits
 from mcp_sandbox.errors import AuditError, Busy, EngineUnreachable, RequestRefused, SandboxError
-from mcp_sandbox.executor import Executor
+from mcp_sandbox.executor import Executor, limits_of
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult
 from mcp_sandbox.plan import plan, spec
 from mcp_sandbox.run import Run
@@ -635,6 +636,26 @@ class TestEgress:
         (recorded,) = cast("list[dict[str, object]]", record.entries[0].facts["egress"])
         assert (recorded["verdict"], recorded["rule"]) == ("refused", None)
 
+    async def test_what_was_reached_is_recorded_though_the_run_is_cancelled(self, tmp_path: Path) -> None:
+        reached = anyio.Event()
+
+        async def program(guest: Guest) -> None:
+            await self.ask(guest, b"CONNECT evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+            reached.set()
+            await guest.hang()
+
+        record = FakeRecord(folder=tmp_path)
+        async with FakeEngine(plays(program)) as engine:
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(executor(engine, record, policy=self.REACHING).execute, HELLO)
+                    await reached.wait()
+                    tasks.cancel_scope.cancel()
+        assert record.events[-1] == "closed after CancelledError"
+        (recorded,) = cast("list[dict[str, object]]", record.entries[0].facts["egress"])
+        assert (recorded["host"], recorded["verdict"]) == ("evil.example", "refused")
+        assert list(tmp_path.iterdir()) == []
+
     async def test_a_call_cannot_ask_for_hosts_where_none_is_allowed(self) -> None:
         record = FakeRecord()
         async with FakeEngine(plays(says_hello)) as engine:
@@ -651,6 +672,45 @@ class TestEgress:
         )
         assert declined.spec == asked.spec
         assert (declined.network, asked.network) == ("none", "allowlist")
+
+    async def test_the_limits_are_those_of_the_configuration(self) -> None:
+        settings = EgressSettings(
+            allow=("api.example.com",),
+            requests=1,
+            connections=2,
+            upload_limit=3000,
+            download_limit=4000,
+            connect_seconds=5,
+            idle_seconds=6,
+            connection_seconds=7,
+        )
+        policy = POLICY.model_copy(update={"egress": settings})
+        answers: list[bytes] = []
+
+        async def program(guest: Guest) -> None:
+            for number in (1, 2):
+                connection = number.to_bytes(4, "big")
+                await guest.say(b"c", connection)
+                await guest.say(b"w", connection + b"CONNECT evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+                await guest.say(b"q", connection)
+                while (frame := await guest.hear())[0] != b"X":
+                    answers.append(frame[1][4:16])
+            await guest.exit()
+
+        await run(plays(program), policy=policy)
+        assert [answer for answer in answers if answer.startswith(b"HTTP")] == [
+            b"HTTP/1.1 403",
+            b"HTTP/1.1 429",
+        ]
+        assert limits_of(settings) == EgressLimits(
+            requests=1,
+            connections=2,
+            bytes_up=3000,
+            bytes_down=4000,
+            connect_seconds=5,
+            idle_seconds=6,
+            connection_seconds=7,
+        )
 
     async def test_a_host_that_is_tried_again_and_again_is_told_once(self) -> None:
         async def program(guest: Guest) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 from click.testing import CliRunner
 
+from mcp_sandbox.audit.connections import ConnectionLog
 from mcp_sandbox.audit.decisions import decisions
 from mcp_sandbox.audit.folder import Folder
 from mcp_sandbox.audit.query import reading
 from mcp_sandbox.audit.schema import _FIRST, connect
+from mcp_sandbox.audit.store import AuditStore, Entry
+from mcp_sandbox.audit.verify import verify
 from mcp_sandbox.cli import cli
 from mcp_sandbox.egress.record import EgressRecord
 from mcp_sandbox.errors import AuditError
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from mcp_sandbox.audit.record import Opening
-    from mcp_sandbox.audit.store import AuditStore
     from mcp_sandbox.model import ExecutionResult
 
 pytestmark = pytest.mark.anyio
@@ -183,3 +188,47 @@ async def test_a_pruned_run_takes_its_decisions_with_it(
 async def test_no_store_is_an_error(log: Callable[..., Result]) -> None:
     assert log().exit_code == 125
     assert AuditError.code in log().output
+
+
+DIES = """
+import os, signal, sys, anyio
+from datetime import UTC, datetime
+from pathlib import Path
+from mcp_sandbox.audit.connections import ConnectionLog
+from mcp_sandbox.audit.record import Opening
+from mcp_sandbox.audit.store import AuditStore
+from mcp_sandbox.egress.record import EgressRecord
+
+async def main():
+    store = AuditStore(Path(sys.argv[1]))
+    async with store.entry(Opening(language="shell", code="curl", workspace="papers")) as entry:
+        log = ConnectionLog(entry, store.staging(entry.run_id), lambda value: value)
+        for host in ("a.example", "b.example"):
+            log.add(EgressRecord(time=datetime.now(UTC), host=host, port=443, verdict="allowed", rule=host,
+                                 reason="", bytes_up=1, bytes_down=2, duration_ms=3))
+        with (store.staging(entry.run_id) / "egress").open("ab") as file:
+            file.write(b'{"host":"torn')
+        os.kill(os.getpid(), signal.SIGKILL)
+
+anyio.run(main)
+"""
+
+
+async def test_decisions_outlive_a_server_that_is_killed_in_the_middle_of_a_run(
+    folder: Path, reaching: Callable[..., Awaitable[str]], log: Callable[..., Result]
+) -> None:
+    with anyio.fail_after(60):
+        died = await anyio.run_process([sys.executable, "-c", DIES, str(folder)], check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    after = AuditStore(folder)
+    await reaching(after, made("c.example"))  # the next server closes what the dead one left open
+    await after.aclose()
+    assert hosts(log("--json")) == ["c.example", "b.example", "a.example"]
+    assert verify(Folder(folder)).ok
+    assert list((folder / "staging").iterdir()) == []
+
+
+async def test_a_decision_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="Not a directory"):
+        ConnectionLog(Entry("run"), tmp_path / "file" / "run", lambda value: value).add(made("a.example"))
