@@ -69,6 +69,8 @@ class Flight:
 
     def end(self) -> None:
         """Let everybody know who waits."""
+        # A ring of references would keep it, and all its output, until Python looks for rings: hardly ever.
+        self.run.progress.on_change = lambda: None
         self.ended.set()
         self._tell()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -278,3 +280,15 @@ async def test_a_picture_that_takes_long_to_scale_does_not_keep_the_answer(
     async with serving(plays(program), tmp_path) as client:
         answer = await client.call_tool("execute_python", CODE)
     assert [content.type for content in answer.content] == ["text", "resource_link"]
+
+
+async def test_a_run_that_ended_is_let_go_at_once_with_its_output_when_nobody_can_ask_for_it() -> None:
+    run = flight.Flight(1.0)
+    gone = weakref.ref(run)
+    gc.disable()  # it would find the run some day, with the output of a thousand others
+    try:
+        run.end()
+        del run
+        assert gone() is None
+    finally:
+        gc.enable()
