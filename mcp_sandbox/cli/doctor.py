@@ -88,7 +88,14 @@ async def _prove(console: Console, configuration: Configuration) -> list[Verdict
     async with trial(configuration, os.environ) as executor:
         with _progress(len(attacks), quiet=console.quiet) as progress:
             variables = surveyed.image.variables if surveyed.image else ()
-            verdicts = await prove(executor, attacks, runtime, variables=variables, progress=progress)
+            verdicts = await prove(
+                executor,
+                attacks,
+                runtime,
+                product=surveyed.facts.product,
+                variables=variables,
+                progress=progress,
+            )
     _print_verdicts(console, verdicts)
     return verdicts
 

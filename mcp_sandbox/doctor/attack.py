@@ -5,8 +5,9 @@ The attacks are rows of `attacks/*.toml`, one file a theme. Rules for a row:
 - Its program is harmless where it succeeds: it tries the handle of a door and does not walk through, for it runs
   on people's own machines, also on those where the door turns out to be open.
 - It prints what it found, in words that do not depend on the machine; what does (counts, paths) goes to stderr.
-- `expect` is how it ends where the host's kernel is shared (runc, crun), `gvisor` how it ends under gVisor, where
-  that differs. A list means that any of these will do. Where less is asserted than one might wish, `why` says why.
+- `expect` is how it ends where the host's kernel is shared (runc, crun), `gvisor` how it ends under gVisor, `podman`
+  how it ends on that engine, where these differ. A list means that any of these will do. Where less is asserted than
+  one might wish, `why` says why.
 """
 
 from __future__ import annotations
@@ -91,13 +92,17 @@ class Attack(Value):
     expect: Outcomes
     gvisor: Outcomes = ()
     """How it ends under gVisor, where that differs."""
+    podman: Outcomes = ()
+    """How it ends on Podman, where that differs."""
     only: Literal["", "runc", "runsc"] = ""
     """The kind of runtime under which it can tell anything; empty for both."""
     why: str = ""
     """Why the outcome is not the strictest that one could think of."""
 
-    def outcomes(self, runtime: str) -> tuple[Outcome, ...]:
-        """Return the ways in which it may end."""
+    def outcomes(self, runtime: str, product: str) -> tuple[Outcome, ...]:
+        """Return the ways in which it may end under a runtime, on an engine that is Docker or Podman."""
+        if self.podman and product == "Podman":
+            return self.podman
         return self.gvisor if self.gvisor and runtime == GVISOR else self.expect
 
     def request(self, policy: Policy, variables: Iterable[str] = ()) -> ExecutionRequest:

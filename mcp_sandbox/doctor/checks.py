@@ -45,7 +45,8 @@ async def examine(configuration: Configuration, environ: Mapping[str, str]) -> A
     except SandboxError as error:
         yield failed("sandbox", error)
         return
-    for finding in inside.judge(result, configuration.policy):
+    gvisor = engine.is_gvisor(surveyed, configuration.policy)
+    for finding in inside.judge(result, configuration.policy, gvisor=gvisor):
         yield finding
 
 

@@ -46,9 +46,9 @@ def is_gvisor(survey: Survey, policy: Policy) -> bool:
 def _engine(survey: Survey, _: Policy) -> Finding:
     facts, address = survey.facts, survey.address
     says = (
-        f"{survey.product} {facts.version} at {address.url} (from {address.source}), API {facts.api_version}"
+        f"{facts.product} {facts.version} at {address.url} (from {address.source}), API {facts.api_version}"
     )
-    if survey.product == "Docker" and _numbers(facts.version) < OLDEST:
+    if facts.product == "Docker" and _numbers(facts.version) < OLDEST:
         return Finding(check="engine", state="failed", says=says, remedy="Update Docker to 20.10 or newer.")
     return Finding(check="engine", state="ok", says=says)
 
@@ -132,7 +132,9 @@ def _mandatory(survey: Survey, _: Policy) -> Finding:
 
 def _storage(survey: Survey, _: Policy) -> Finding:
     driver = survey.facts.storage_driver
-    if driver in _WEAK_DRIVERS:
+    if (
+        driver in _WEAK_DRIVERS and survey.facts.product == "Docker"
+    ):  # Podman's "overlay" is Docker's overlay2
         return Finding(
             check="storage",
             state="warning",

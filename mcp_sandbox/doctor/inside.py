@@ -97,7 +97,7 @@ def looking(policy: Policy) -> ExecutionRequest:
     )
 
 
-def judge(result: ExecutionResult, policy: Policy) -> Iterator[Finding]:
+def judge(result: ExecutionResult, policy: Policy, *, gvisor: bool = False) -> Iterator[Finding]:
     """Yield what each check makes of what the program read."""
     try:
         found = Inside.model_validate(json.loads(result.stdout))
@@ -111,6 +111,8 @@ def judge(result: ExecutionResult, policy: Policy) -> Iterator[Finding]:
         )
         return
     yield Finding(check="sandbox", state="ok", says=f"ran a program with Python {found.python}")
+    if gvisor:  # newer ones show groups there, which are gVisor's own and bound nothing
+        found = found.model_copy(update=dict.fromkeys(("memory", "swap_too", "cpus", "pids")))
     yield _limit("memory", found.memory, policy.memory, "bytes")
     yield _limit("memory and swap", found.swap_too, policy.memory, "bytes")
     yield _limit("processors", found.cpus, policy.cpus, "CPUs")

@@ -13,7 +13,7 @@ from mcp_sandbox.model import Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcp_sandbox.doctor.attack import Attack
+    from mcp_sandbox.doctor.attack import Attack, Outcome
     from mcp_sandbox.executor import Executor
     from mcp_sandbox.model import ExecutionResult
 
@@ -41,18 +41,20 @@ async def prove(
     attacks: tuple[Attack, ...],
     runtime: str,
     *,
+    product: str = "Docker",
     variables: tuple[str, ...] = (),
     progress: Callable[[], None] = lambda: None,
 ) -> list[Verdict]:
     """Make every attack and return the verdicts, in the order of the attacks.
 
     Each has a sandbox of its own and several run at once, so each is also a neighbour to others; those that look
-    for traces come when the rest is over. `variables` are those that the image sets.
+    for traces come when the rest is over. `product` is the engine's, `variables` are those that the image sets.
     """
     verdicts: dict[str, Verdict] = {}
 
     async def make(attack: Attack) -> None:
-        verdicts[attack.id] = await _make(executor, attack, runtime, variables)
+        outcomes = attack.outcomes(runtime, product)
+        verdicts[attack.id] = await _make(executor, attack, outcomes, variables)
         progress()
 
     for last in (False, True):
@@ -63,13 +65,15 @@ async def prove(
     return [verdicts[attack.id] for attack in attacks]
 
 
-async def _make(executor: Executor, attack: Attack, runtime: str, variables: tuple[str, ...]) -> Verdict:
+async def _make(
+    executor: Executor, attack: Attack, outcomes: tuple[Outcome, ...], variables: tuple[str, ...]
+) -> Verdict:
     try:
         result = await executor.execute(attack.request(executor.policy, variables))
     except SandboxError as error:
         happened, held, note = f"could not be tried: {error.message}", False, ""
     else:
-        happened, held = told(result), any(outcome.is_of(result) for outcome in attack.outcomes(runtime))
+        happened, held = told(result), any(outcome.is_of(result) for outcome in outcomes)
         note = attack.why if held and not attack.expect[0].is_of(result) else ""
     return Verdict(
         claim=attack.claim, attack=attack.id, does=attack.does, happened=happened, held=held, note=note

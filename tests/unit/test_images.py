@@ -34,7 +34,7 @@ class Engine:
     def inspect_image(self, image: str) -> dict[str, Any]:
         if image not in self.present:
             raise ImageNotFound("no such image")
-        return {}
+        return {"Id": f"id of {image}"}
 
     def pull(self, repository: str, **_: object) -> Iterator[dict[str, Any]]:
         raise NotFound("404", explanation=f"{repository} is nowhere to be found")
@@ -72,6 +72,14 @@ def test_what_is_built_is_current() -> None:
     assert image.current
 
 
+def test_a_name_is_told_as_it_was_given_where_podman_puts_a_registry_before_it() -> None:
+    engine = Engine("python:3.13-slim")
+    build(engine)
+    engine.built["tag"] = f"docker.io/{STANDARD}"
+    [image] = list_images(engine)  # type: ignore[arg-type]
+    assert image.name == STANDARD
+
+
 def test_an_image_from_another_recipe_is_stale() -> None:
     engine = Engine("python:3.13-slim")
     build(engine)
@@ -83,14 +91,14 @@ def test_an_image_from_another_recipe_is_stale() -> None:
 def test_the_official_python_image_is_preferred_and_said() -> None:
     engine = Engine("python:3.13-slim", "mcp-sandbox/debian-python:bookworm")
     _, lines = build(engine)
-    assert engine.built["buildargs"]["BASE"] == "python:3.13-slim"
+    assert engine.built["buildargs"]["BASE"] == "id of python:3.13-slim"
     assert "base image: python:3.13-slim" in lines
 
 
 def test_without_a_registry_the_base_made_of_debian_packages_is_used_and_why_is_said() -> None:
     engine = Engine("mcp-sandbox/debian-python:bookworm")
     _, lines = build(engine)
-    assert engine.built["buildargs"]["BASE"] == "mcp-sandbox/debian-python:bookworm"
+    assert engine.built["buildargs"]["BASE"] == "id of mcp-sandbox/debian-python:bookworm"
     assert any("python:3.13-slim cannot be pulled" in line for line in lines)
 
 
@@ -161,7 +169,7 @@ def test_index_and_proxy_of_the_environment_are_passed_on_and_nothing_else_is(
     engine = Engine("python:3.13-slim")
     build(engine)
     assert engine.built["buildargs"] == {
-        "BASE": "python:3.13-slim",
+        "BASE": "id of python:3.13-slim",
         "PIP_INDEX_URL": "https://index.example/simple",
         "HTTPS_PROXY": "http://proxy.example:3128",
     }

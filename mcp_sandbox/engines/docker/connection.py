@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from docker import APIClient
 from docker.transport import UnixHTTPAdapter
@@ -41,6 +41,7 @@ class EngineFacts:
     storage_driver: str
     operating_system: str
     warnings: tuple[str, ...]
+    product: Literal["Docker", "Podman"] = "Docker"
 
     @property
     def filters_system_calls(self) -> bool:
@@ -184,11 +185,15 @@ def connect(configured: str, environ: Mapping[str, str]) -> Connection:
 
 def _facts(client: APIClient) -> EngineFacts:
     info: dict[str, Any] = client.info()
+    product: Literal["Docker", "Podman"] = "Podman" if "BuildahVersion" in info else "Docker"
+    default_runtime = str(info.get("DefaultRuntime", ""))
     return EngineFacts(
         version=str(info.get("ServerVersion", "")),
         api_version=client.api_version,
-        runtimes=frozenset(info.get("Runtimes") or ()),
-        default_runtime=str(info.get("DefaultRuntime", "")),
+        # Podman lists all that it has heard of, and its Docker API starts every container under the default one,
+        # whichever was asked for: a program meant for gVisor would run on the host's kernel.
+        runtimes=frozenset({default_runtime} if product == "Podman" else info.get("Runtimes") or ()),
+        default_runtime=default_runtime,
         security_options=tuple(info.get("SecurityOptions") or ()),
         cpus=int(info.get("NCPU", 0)),
         memory_bytes=int(info.get("MemTotal", 0)),
@@ -196,4 +201,5 @@ def _facts(client: APIClient) -> EngineFacts:
         storage_driver=str(info.get("Driver", "")),
         operating_system=str(info.get("OperatingSystem", "")),
         warnings=tuple(info.get("Warnings") or ()),
+        product=product,
     )

@@ -8,7 +8,7 @@ import secrets
 import signal
 import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,8 +16,10 @@ import anyio
 import anyio.to_thread
 import docker.errors
 
+from mcp_sandbox.config.settings import GVISOR
 from mcp_sandbox.engines.docker.errors import FOREIGN, build_command
 from mcp_sandbox.engines.docker.lockdown import LABEL, container_config
+from mcp_sandbox.engines.docker.podman import podman_config
 from mcp_sandbox.engines.docker.stream import AttachStream
 from mcp_sandbox.errors import EngineError, EngineUnreachable, EngineUnsafe, ImageMissing, RuntimeMissing
 from mcp_sandbox.sandbox import Ending
@@ -194,7 +196,7 @@ class _Launch:
                 refuse_unsafe(self._spec, facts)
                 self.facts["engine"] = f"{facts.version} at {self._connection.address.url}"
                 self.facts["runtime"] = self._spec.runtime or facts.default_runtime
-                self._create(client)
+                self._create(client, facts)
                 stream = self._attach(client)
                 client.start(self.name)
                 self._started = True
@@ -202,12 +204,14 @@ class _Launch:
         finally:
             self.begun.set()
 
-    def _create(self, client: APIClient) -> None:
+    def _create(self, client: APIClient, facts: EngineFacts) -> None:
         try:
             image = self._connection.image(client, self._spec.image)
             config = container_config(
                 self._spec, image_id=image.id, image_volumes=image.volumes, labels=self._labels
             )
+            if facts.product == "Podman":
+                config = podman_config(config)
             self.facts["image"] = image.id
             with self._lock:
                 if self._gone:
@@ -227,7 +231,8 @@ class _Launch:
                 )
 
     def _attach(self, client: APIClient) -> AttachStream:
-        parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        # Podman lets go of a container when two certain bytes are sent, unless no keys are named for it.
+        parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": ""}
         stream = AttachStream(client.attach_socket(self.name, parameters))
         with self._lock:
             self._stream = stream
@@ -256,7 +261,8 @@ class _Launch:
             events = client.events(
                 since=1,
                 until=int(time.time() + _ENDING_SECONDS),
-                filters={"container": [self.name], "event": ["oom", "die"]},
+                # Podman looks for its own word, and then says Docker's; it has none for out of memory.
+                filters={"container": [self.name], "event": ["oom", "die", "died"]},
                 decode=True,
             )
             out_of_memory = False
@@ -280,10 +286,7 @@ def refuse_unsafe(spec: SandboxSpec, facts: EngineFacts) -> None:
         raise RuntimeMissing(
             f"the engine does not know the runtime {spec.runtime} "
             f"(it has {', '.join(sorted(facts.runtimes))}).",
-            next_step="Install gVisor and register it with the engine (`sudo runsc install`, then restart "
-            "Docker), or set another `runtime`."
-            if spec.runtime == "runsc"
-            else "Register it with the engine, or set another `runtime`.",
+            next_step=_how_to_have(spec.runtime, facts),
         )
     if not facts.filters_system_calls and not spec.unsafe_allow_unconfined_seccomp:
         raise EngineUnsafe(
@@ -291,6 +294,20 @@ def refuse_unsafe(spec: SandboxSpec, facts: EngineFacts) -> None:
             next_step="Start the engine with its default profile, or set "
             "unsafe_allow_unconfined_seccomp = true.",
         )
+
+
+def _how_to_have(runtime: str, facts: EngineFacts) -> str:
+    if facts.product == "Podman":
+        return (
+            f"Podman's Docker API starts all under its default: make {runtime} that (`runtime` under [engine] in "
+            "containers.conf), or set another `runtime`."
+        )
+    if runtime == GVISOR:
+        return (
+            "Install gVisor and register it with the engine (`sudo runsc install`, then restart Docker), or set "
+            "another `runtime`."
+        )
+    return "Register it with the engine, or set another `runtime`."
 
 
 def _sweep(connection: Connection, labels: Mapping[str, str], is_dead: Callable[[str], bool]) -> int:
@@ -321,8 +338,13 @@ def _remove(client: APIClient, name: str) -> None:
     except docker.errors.NotFound:
         pass
     except docker.errors.APIError as error:
-        if error.status_code != 409:  # "removal … is already in progress": by AutoRemove
+        if error.status_code == 409:  # "removal … is already in progress": by AutoRemove
+            return
+        if "container state improper" not in str(error.explanation):
             raise
+        # Podman, when the container ended before the kill came to it: now there is nothing left to kill.
+        with suppress(docker.errors.NotFound):
+            client.remove_container(name, force=True, v=True)
 
 
 def _ending(out_of_memory: bool, exit_code: int | None) -> Ending:

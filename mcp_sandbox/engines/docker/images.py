@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
@@ -36,6 +37,8 @@ MINIMAL = "mcp-sandbox/minimal:latest"
 _PYTHON_BASE = "python:3.13-slim"
 _DEBIAN_BASE = "mcp-sandbox/debian-python:bookworm"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_PODMANS_REGISTRY = "docker.io/"  # which Podman puts before a name without one
 
 _CONTENT_LABEL = "mcp-sandbox.image.content"
 _BASE_LABEL = "mcp-sandbox.image.base"
@@ -119,7 +122,7 @@ def list_images(client: APIClient) -> list[Image]:
     current = content_hash()
     images = [
         Image(
-            name=name,
+            name=name.removeprefix(_PODMANS_REGISTRY),
             id=entry["Id"],
             size_bytes=entry["Size"],
             created=entry["Created"],
@@ -162,7 +165,8 @@ def build_image(
         custom_context=True,
         target="minimal" if minimal else "standard",
         tag=name,
-        buildargs={"BASE": base} | _from_environment(),
+        # By id: Podman takes a name without a registry for one of docker.io's.
+        buildargs={"BASE": image_id(client, base)} | _from_environment(),
         labels={_CONTENT_LABEL: content_hash(), _BASE_LABEL: base, _VERSION_LABEL: __version__},
         # The engine's own network may be off (`--bridge none`), and a proxy on this host is at 127.0.0.1.
         network_mode="host",
@@ -247,10 +251,10 @@ def _make_debian_base(client: APIClient, progress: Callable[[BuildProgress], Non
                 progress(BuildProgress(0, 0, line.strip()))
         if process.returncode:
             raise ImageMissing(f"mmdebstrap made no base image: {' | '.join(said)}.", next_step=_NO_BASE)
+        answer: str = client.import_image_from_file(archive.name, changes=[f"ENV PATH={_PATH}"])
+        imported = json.loads(answer.splitlines()[-1])["status"]
         repository, tag = _DEBIAN_BASE.split(":")
-        client.import_image_from_file(
-            archive.name, repository=repository, tag=tag, changes=[f"ENV PATH={_PATH}"]
-        )
+        client.tag(imported, repository, tag)  # Podman does not tell an import's name from its tag
 
 
 def _follow(output: Iterable[dict[str, Any]], progress: Callable[[BuildProgress], None]) -> None:

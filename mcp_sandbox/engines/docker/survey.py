@@ -38,8 +38,6 @@ class Survey:
 
     address: Address
     facts: EngineFacts
-    product: str
-    """"Docker" or "Podman"."""
     kernel: str
     cgroup_driver: str
     runc_version: str
@@ -71,7 +69,6 @@ def survey(connection: Connection, image: str) -> Survey:
         return Survey(
             address=connection.address,
             facts=facts,
-            product="Podman" if "Podman Engine" in components else "Docker",
             kernel=str(info.get("KernelVersion", "")),
             cgroup_driver=str(info.get("CgroupDriver", "")),
             runc_version=str(components.get("runc", {}).get("Version", "")),

@@ -29,7 +29,6 @@ FACTS = EngineFacts(
 SURVEY = Survey(
     address=Address("unix:///var/run/docker.sock", "Docker"),
     facts=FACTS,
-    product="Docker",
     kernel="6.12",
     cgroup_driver="systemd",
     runc_version="1.2.8",
@@ -54,7 +53,9 @@ def test_a_good_engine_is_only_told_that_it_runs_as_root() -> None:
     [
         (with_facts(version="19.03.15"), "engine", "failed"),
         (with_facts(version="20.10.24+dfsg1"), "engine", "ok"),
-        (replace(with_facts(version="4.3.1"), product="Podman"), "engine", "ok"),
+        (with_facts(version="4.3.1", product="Podman"), "engine", "ok"),
+        (with_facts(storage_driver="overlay"), "storage", "warning"),
+        (with_facts(storage_driver="overlay", product="Podman"), "storage", "ok"),
         (with_facts(cgroup_version="1", warnings=("WARNING: No swap limit support",)), "cgroups", "failed"),
         (with_facts(warnings=("WARNING: No cpu cfs quota support",)), "cgroups", "failed"),
         (with_facts(warnings=("WARNING: IPv4 forwarding is disabled",)), "cgroups", "ok"),

@@ -23,7 +23,7 @@ READ = {
 }
 
 
-def judged(stdout: str) -> dict[str, str]:
+def judged(stdout: str, *, gvisor: bool = False) -> dict[str, str]:
     result = ExecutionResult(
         run_id="r",
         status="exited",
@@ -35,7 +35,7 @@ def judged(stdout: str) -> dict[str, str]:
         truncated=False,
         duration_ms=1,
     )
-    return {finding.check: finding.state for finding in judge(result, POLICY)}
+    return {finding.check: finding.state for finding in judge(result, POLICY, gvisor=gvisor)}
 
 
 def test_limits_in_force_are_well() -> None:
@@ -59,6 +59,12 @@ def test_limits_in_force_are_well() -> None:
 )
 def test_a_limit_that_is_not_in_force_fails(changed: dict[str, object], check: str, state: str) -> None:
     assert judged(json.dumps({**READ, **changed}))[check] == state
+
+
+def test_groups_of_gvisors_own_are_not_taken_for_limits() -> None:
+    own = {"memory": 2**63 - 1, "swap_too": None, "cpus": -0.0, "pids": -1}
+    assert judged(json.dumps({**READ, **own}), gvisor=False)["memory limit"] == "failed"
+    assert set(judged(json.dumps({**READ, **own}), gvisor=True).values()) == {"ok"}
 
 
 @pytest.mark.parametrize(
