@@ -34,6 +34,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "deadline": (
         "attacks/test_outside.py::test_a_container_that_somebody_pauses_ends_at_its_deadline",
         "attacks/test_outside.py::test_an_agent_that_is_drowned_in_work_still_ends_the_program",
+        "attacks/test_lifecycle.py::test_a_server_that_slept_through_a_deadline_finds_the_program_ended_at_it",
     ),
     "network": (
         "attacks/test_outside.py::test_no_listener_of_the_host_hears_a_program",
@@ -64,6 +65,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "engine/test_stdio.py::test_a_signal_ends_a_running_call_and_its_sandbox",
         "engine/test_stdio.py::test_sandboxes_go_by_themselves_when_the_server_is_killed",
         "engine/test_cancellation.py::test_a_sandbox_made_after_its_server_died_is_removed_by_the_next",
+        "attacks/test_lifecycle.py::test_a_run_whose_containers_keeper_is_killed_is_lost_and_leaves_nothing",
         "unit/test_presence.py::test_a_dead_server_is_still_known_when_the_engine_makes_its_last_container",
     ),
     "neighbours": (
@@ -72,7 +74,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "attacks/test_lifecycle.py::test_servers_of_other_records_never_touch_each_others_sandboxes",
     ),
     "nothing_left": (
-        "attacks/test_lifecycle.py::test_two_hundred_runs_leave_a_server_and_its_machine_as_they_were",
+        "attacks/test_lifecycle.py::test_five_hundred_runs_leave_a_server_and_its_machine_as_they_were",
     ),
     "proof": (
         "engine/test_doctor.py::test_a_protection_that_is_taken_away_turns_exactly_its_rows_red",

@@ -4,6 +4,7 @@ runs leave nothing at all."""
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from anyio import to_thread
 
 from tests.clients.raw import INITIALIZE, PATIENCE, configuration_file, environment, server_command, serving
-from tests.engine.sandboxes import SLEEP, none_left, sandboxes, sleeping
+from tests.engine.sandboxes import SLEEP, none_left, sandboxes, sleeping, sleeps
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -31,8 +32,9 @@ AT_ONCE = 5
 LONGEST_SECONDS = 2.5
 """Longest time between a moment that can be told (a server starts, answers, has run something) and the kill."""
 ANSWERED = (b"", b'"id":0', b'"id":2')
-RUNS = 200
+RUNS = 500
 SETTLED = 100
+SMALL = {"scratch_size": "16MiB", "tmp_size": "8MiB", "shm_size": "8MiB"}
 """Runs after which caches, pools and threads are what they stay."""
 
 
@@ -171,7 +173,7 @@ class Held:
         self.descriptors = sum(1 for _ in (process / "fd").iterdir())
         self.threads = int(status["Threads"])
         self.resident = int(status["VmRSS"].split()[0]) * 1024
-        self.staged = [path for path in (folder / "audit" / "staging").rglob("*") if path.is_file()]
+        self.files = {path for path in folder.rglob("*") if path.is_file() and "blobs" not in path.parts}
         self.volumes = {volume["Name"] for volume in client.volumes()["Volumes"] or ()}
         self.images = {image["Id"] for image in client.images(all=True)}
 
@@ -205,10 +207,10 @@ async def calls(server: RawClient, number: int) -> None:
             tasks.start_soon(one, index)
 
 
-async def test_two_hundred_runs_leave_a_server_and_its_machine_as_they_were(
+async def test_five_hundred_runs_leave_a_server_and_its_machine_as_they_were(
     engine_host: str, engine_client: APIClient, tmp_path: Path
 ) -> None:
-    configuration = configuration_file(tmp_path, engine_host, memory="320MiB", scratch_size="32MiB", ready=0)
+    configuration = configuration_file(tmp_path, engine_host, memory="96MiB", ready=0, **SMALL)
     async with serving(configuration) as server:
         await calls(server, SETTLED)
         server.messages.clear()
@@ -222,6 +224,54 @@ async def test_two_hundred_runs_leave_a_server_and_its_machine_as_they_were(
     assert after.descriptors <= before.descriptors + 10
     assert after.threads <= before.threads + 10
     assert after.resident <= before.resident + 8 * 2**20
-    assert after.staged == []
+    assert after.files <= before.files
     assert after.volumes <= before.volumes
     assert after.images <= before.images
+
+
+async def test_a_server_that_slept_through_a_deadline_finds_the_program_ended_at_it(
+    engine_host: str, engine_client: APIClient, tmp_path: Path
+) -> None:
+    configuration = configuration_file(tmp_path, engine_host, ready=0)
+    async with serving(configuration) as server:
+        call = await server.begin(
+            "execute_shell", command=f"echo begun; trap '' TERM; {SLEEP}", timeout_seconds=4
+        )
+        await sleeping(engine_client, tmp_path)
+        server.process.send_signal(
+            signal.SIGSTOP
+        )  # as when a laptop's lid closes over it, and not over the engine
+        try:
+            with anyio.fail_after(60 * PATIENCE):
+                while await to_thread.run_sync(has_programs, engine_client, tmp_path):  # noqa: ASYNC110  # as above
+                    await anyio.sleep(0.1)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        result = (await server.answer_to(call, 60 * PATIENCE))["result"]["structuredContent"]
+        assert (result["status"], result["stdout"]) == ("timed_out", "begun\n")
+        assert (await server.python("print('next')"))["stdout"] == "next\n"
+    await none_left(engine_client, tmp_path)
+
+
+async def test_a_run_whose_containers_keeper_is_killed_is_lost_and_leaves_nothing(
+    engine_host: str, engine_client: APIClient, tmp_path: Path
+) -> None:
+    configuration = configuration_file(tmp_path, engine_host, ready=0, runtime="runc")
+    async with serving(configuration) as server:
+        call = await server.begin("execute_shell", command=f"echo begun; {SLEEP}")
+        [container] = await sleeping(engine_client, tmp_path)
+        os.kill(keeper_of(engine_client, container), signal.SIGKILL)
+        result = (await server.answer_to(call, 60 * PATIENCE))["result"]["structuredContent"]
+        assert (result["status"], result["stdout"]) == ("lost", "begun\n")
+        assert (await server.python("print('next')"))["stdout"] == "next\n"
+    await none_left(engine_client, tmp_path)
+
+
+def keeper_of(client: APIClient, container: str) -> int:
+    """Return the process that watches over a container: containerd's shim, or conmon."""
+    first = client.inspect_container(container)["State"]["Pid"]
+    return int(Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def has_programs(client: APIClient, folder: Path) -> bool:
+    return any(sleeps(client, found["Id"]) for found in sandboxes(client, folder))

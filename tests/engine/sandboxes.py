@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import docker.errors
+import requests.exceptions
 
 from mcp_sandbox.app import _host_id
 from mcp_sandbox.audit.store import AuditStore
@@ -52,16 +53,20 @@ async def sleeping(client: APIClient, folder: Path, programs: int = 1) -> list[s
     """Wait until that many sandboxes run `SLEEP`, and return their ids."""
     with anyio.fail_after(SECONDS):
         while True:
-            found = [c["Id"] for c in sandboxes(client, folder) if _sleeps(client, c["Id"])]
+            found = [c["Id"] for c in sandboxes(client, folder) if sleeps(client, c["Id"])]
             if len(found) >= programs:
                 return found
             await anyio.sleep(0.05)
 
 
-def _sleeps(client: APIClient, container: str) -> bool:
+def sleeps(client: APIClient, container: str) -> bool:
+    """Tell whether a container runs `SLEEP`."""
+    columns = (
+        "pid,args" if "BuildahVersion" in client.info() else "-eo pid,args"
+    )  # in Podman's words, or ps's
     try:
-        processes = client.top(container, "-eo pid,args")["Processes"] or ()
-    except docker.errors.APIError:
+        processes = client.top(container, columns)["Processes"] or ()
+    except (docker.errors.APIError, requests.exceptions.JSONDecodeError):  # Podman then answers with nothing
         return False  # not started yet, or gone
     return any(command == SLEEP for *_, command in processes)
 
