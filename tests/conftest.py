@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 IMAGE = "mcp-sandbox/minimal"
-RUNTIMES = ("runc", "runsc")
+RUNTIMES = tuple(os.environ.get("MCP_SANDBOX_TEST_RUNTIMES", "runc runsc").split())
+"""What the engine under test has, as `scripts/engine env` says; tests run under each."""
 GONE_SECONDS = 10.0
 
 # How long an example takes says nothing on a machine that does other things too.

@@ -49,7 +49,11 @@ class Outcome:
 class Campaign:
     """Attacks in several places, at most four at once; each run looks first for what others left."""
 
-    def __init__(self, executors: Mapping[str, Executor], wanted: Sequence[tuple[Attack, str]]) -> None:
+    def __init__(
+        self, executors: Mapping[str, Executor], product: str, wanted: Sequence[tuple[Attack, str]]
+    ) -> None:
+        self.product = product
+        """"Docker" or "Podman"."""
         self._executors = executors
         self._limit = anyio.CapacityLimiter(AT_ONCE)
         self._jobs = list(_jobs(wanted))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,6 +12,7 @@ import pytest
 from mcp_sandbox.app import running
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.settings import MIB, AuditSettings, EngineSettings, ServerSettings
+from mcp_sandbox.engines.docker.connection import connect
 from tests.attacks.campaign import AT_ONCE, Campaign
 from tests.conftest import IMAGE
 
@@ -34,6 +35,12 @@ READY = {"ready": 2, "preload": ("json", "sqlite3")}
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def product_of(host: str) -> str:
+    connection = connect(host, {})
+    with closing(connection), connection.client() as client:
+        return connection.facts(client).product
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +69,7 @@ async def campaign(
             executors[place] = await stack.enter_async_context(
                 running(configuration, os.environ, origin="mcp" if ready else "cli")
             )
-        campaign = Campaign(executors, wanted)
+        campaign = Campaign(executors, product_of(engine_host), wanted)
         async with anyio.create_task_group() as tasks:
             campaign.start(tasks)
             yield campaign

@@ -33,5 +33,5 @@ def cases(place: str, *claims: str) -> list[object]:
 )
 async def test_an_attack_ends_as_its_row_says(campaign: Campaign, attack: Attack, place: str) -> None:
     result = await campaign.result(attack, place)
-    wanted = attack.outcomes(place.partition(" ")[0])
+    wanted = attack.outcomes(place.partition(" ")[0], campaign.product)
     assert any(outcome.is_of(result) for outcome in wanted), f"{wanted}\n{result}"
