@@ -173,8 +173,10 @@ def test_the_picture_is_of_the_runs_that_the_demo_makes_and_loads_nothing() -> N
     shown = " ".join("".join(line.itertext()) for line in picture.iter("{http://www.w3.org/2000/svg}text"))
     titles = re.findall(r'Scene\(\s*"([^"]+)"', (REPOSITORY / "scripts" / "demo.py").read_text("utf-8"))
     assert len(titles) > 5
+    transcript = (REPOSITORY / "README.md").read_text("utf-8").split("<!-- transcript")[1]
     for title in titles:
         assert f"▸ {title}" in shown.replace("\xa0", " ")
+        assert f"▸ {title}\n" in transcript
     assert "<script" not in text
     assert not re.findall(r"(?:href|url)\W+https?:", text)
 
