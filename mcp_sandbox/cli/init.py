@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from itertools import count
@@ -112,7 +113,8 @@ def _write(found: Found, name: str, profile: str) -> Path:
         text = toml.put(text, ["workspaces", name], _entry(str(found.folder), profile))
     except Malformed as error:
         raise refusal(str(path), [Problem(error.words)]) from None
-    content = text.encode()
+    mark = codecs.BOM_UTF8 if (was or b"").startswith(codecs.BOM_UTF8) else b""
+    content = mark + text.encode()
     new = user_file(content, str(path)).settings
     others = {each: entry for each, entry in new.workspaces.items() if each != name}
     if new.model_copy(update={"workspaces": others}) != found.user_file.settings:

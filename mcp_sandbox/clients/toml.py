@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from mcp_sandbox.clients.jsonc import Malformed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_LONE_LINE_FEED = re.compile(r"(?<!\r)\n")
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -43,9 +46,11 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
         table = table.get(key, {})
         if not isinstance(table, dict):
             raise Malformed(f"`{key}` is not a table")
-    if isinstance(table, InlineTable) or path[-1] in table:
-        _put(table, path[-1], value)
-        return _in_line_ends_of(text, tomlkit.dumps(document))
+    if path[-1] in table:
+        head, block, rest = _parts(text, path) or ("", text, "")
+        return head + _changed(block, path, value) + rest
+    if isinstance(table, InlineTable):
+        return _changed(text, path, value)
     for key in reversed(path):
         value = {key: value}
     gap = "\n" if text.endswith("\n") or not text else "\n\n"
@@ -58,13 +63,53 @@ def drop(text: str, path: Sequence[str]) -> str:
     Raises:
         Malformed: Comments that are not the table's would go with it.
     """
+    parts = _parts(text, path)
+    if parts is None:
+        left = _without(text, path)
+        if _comment_lines(left) < _comment_lines(text):
+            raise Malformed("comments would be lost with the entry")
+        return left
+    head, _, rest = parts
+    if head.endswith(("\n\n", "\r\n\r\n")) or not head:  # the blank line that stands before a table
+        if not rest.strip():
+            return head.removesuffix("\n").removesuffix("\r")
+        rest = rest.removeprefix("\r").removeprefix("\n")
+    return head + rest
+
+
+def _parts(text: str, path: Sequence[str]) -> tuple[str, str, str] | None:
+    """Return what stands before a table, the table, and what stands after it; None where it is no one block of lines.
+
+    Comments behind the table are of what follows, as people write them; to tomlkit they are the table's.
+    """
+    more, less = text.splitlines(keepends=True), _without(text, path).splitlines(keepends=True)
+    begin = next(
+        (n for n, (one, other) in enumerate(zip(more, less, strict=False)) if one != other), len(less)
+    )
+    end = begin + len(more) - len(less)
+    if more[end:] != less[begin:]:
+        return None
+    while end > begin and more[end - 1].lstrip(" \t").startswith(("#", "\n", "\r\n")):
+        end -= 1
+    return "".join(more[:begin]), "".join(more[begin:end]), "".join(more[end:])
+
+
+def _without(text: str, path: Sequence[str]) -> str:
     document = _read(text)
     table: Any = document
     for key in path[:-1]:
         table = table[key]
     del table[path[-1]]
-    before, written = text.replace("\r\n", "\n"), tomlkit.dumps(document)
-    return _in_line_ends_of(text, _with_comments_after(before, written))
+    return tomlkit.dumps(document)
+
+
+def _changed(text: str, path: Sequence[str], value: Any) -> str:
+    document = _read(text)
+    table: Any = document
+    for key in path[:-1]:
+        table = table[key]
+    _put(table, path[-1], value)
+    return _in_line_ends_of(text, tomlkit.dumps(document))
 
 
 def _put(table: Any, key: str, value: Any) -> None:
@@ -80,40 +125,17 @@ def _put(table: Any, key: str, value: Any) -> None:
 
 def _read(text: str) -> tomlkit.TOMLDocument:
     try:
-        return tomlkit.parse(text.replace("\r\n", "\n"))
+        return tomlkit.parse(text)
     except TOMLKitError as error:
         raise Malformed(f"not valid TOML: {error}") from None
 
 
 def _in_line_ends_of(text: str, written: str) -> str:
-    return written.replace("\n", "\r\n") if "\r\n" in text else written
+    """Return what was written with the line ends of a text, where they are all of one kind."""
+    if "\r\n" in text and not _LONE_LINE_FEED.search(text):
+        return _LONE_LINE_FEED.sub("\r\n", written)
+    return written
 
 
-def _with_comments_after(before: str, written: str) -> str:
-    """Put back the comments behind a table: to tomlkit they are the table's, to a person of what follows."""
-    found = _block(before, written)
-    if found is None:
-        if before.count("#") - written.count("#"):
-            raise Malformed("comments would be lost with the entry")
-        return written
-    head, block, rest = found
-    lines = block.splitlines(keepends=True)
-    kept = len(lines)
-    while kept and lines[kept - 1].lstrip(" \t").startswith(("#", "\n")):
-        kept -= 1
-    comments = "".join(lines[kept:]).lstrip("\n")
-    if not comments and not rest and head.endswith("\n\n"):
-        head = head[:-1]  # the blank line that stood before the table
-    return head + comments + rest
-
-
-def _block(longer: str, shorter: str) -> tuple[str, str, str] | None:
-    """Return what stands before, in and after the whole lines that one text has more; None where it is no one block."""
-    more, less = longer.splitlines(keepends=True), shorter.splitlines(keepends=True)
-    same = next(
-        (n for n, (one, other) in enumerate(zip(more, less, strict=False)) if one != other), len(less)
-    )
-    rest = more[same + len(more) - len(less) :]
-    if len(more) <= len(less) or rest != less[same:]:
-        return None
-    return "".join(more[:same]), "".join(more[same : len(more) - len(rest)]), "".join(rest)
+def _comment_lines(text: str) -> int:
+    return sum(line.lstrip(" \t").startswith("#") for line in text.splitlines())

@@ -88,10 +88,10 @@ def test_what_is_in_the_file_stays(home: Path) -> None:
     file = config_file(home)
     file.parent.mkdir(parents=True)
     before = '# mine\n[defaults]\ncpus = 2 # two\n\n# old\n[workspaces.a]\nmemory = "2GiB"\n\n[audit]\npath = "~/rec"\n'
-    file.write_text(before)
+    file.write_bytes(b"\xef\xbb\xbf" + before.encode())
     file.chmod(0o640)
     assert init("--yes").exit_code == 0
-    assert file.read_text().startswith(before)
+    assert file.read_bytes().startswith(b"\xef\xbb\xbf" + before.encode())
     assert load(home, "quarterly-reports").policy.cpus == 2
     assert file.stat().st_mode & 0o777 == 0o640
 
