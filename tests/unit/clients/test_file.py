@@ -8,6 +8,8 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,11 +18,12 @@ from mcp_sandbox.clients.file import ClientFile, client_file
 from mcp_sandbox.clients.launch import Launch
 from mcp_sandbox.clients.table import CLIENTS, Client
 from mcp_sandbox.errors import ConfigError
+from tests.privileges import unprivileged
 
 from .conftest import CONFIGS, LAUNCH, existing, lay
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 def install(client: Client, home: Path, name: str = "sandbox", launch: Launch = LAUNCH) -> ClientFile:
@@ -373,6 +376,47 @@ def test_a_folder_that_cannot_be_written_is_said(client: Client, home: Path) -> 
         path.parent.parent.mkdir(parents=True, exist_ok=True)
         path.parent.write_text("")
     assert "Not a directory" in refused(client, home)
+
+
+@pytest.fixture
+def open_home() -> Iterator[Path]:
+    """A home that also somebody without privileges can reach."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_folder_that_may_not_be_looked_into_is_said(client: Client, open_home: Path) -> None:
+    path = lay(client, open_home, existing(client))
+    path.parent.chmod(0o000)
+    with unprivileged():
+        error = refused(client, open_home)
+    path.parent.chmod(0o755)
+    assert "cannot be read: Permission denied" in error or "cannot be written: Permission denied" in error
+    assert everything_in(path.parent)[path] == existing(client)
+
+
+def test_a_folder_that_may_not_be_written_is_said_and_the_file_stays(client: Client, open_home: Path) -> None:
+    path = lay(client, open_home, existing(client))
+    path.chmod(0o666)
+    path.parent.chmod(0o555)
+    with unprivileged():
+        assert "cannot be written: Permission denied. Nothing was written." in refused(client, open_home)
+    assert everything_in(path.parent) == {path: existing(client)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_a_file_of_somebody_else_is_not_taken_from_them(open_home: Path) -> None:
+    client = CLIENTS["zed"]
+    path = lay(client, open_home, existing(client))
+    path.chmod(0o666)
+    path.parent.chmod(0o777)
+    with unprivileged():
+        assert "cannot be written: Operation not permitted. Nothing was written." in refused(
+            client, open_home
+        )
+    assert everything_in(path.parent) == {path: existing(client)}
+    assert path.stat().st_uid == 0
 
 
 def test_a_second_backup_is_made_once_others_have_changed_the_file(home: Path) -> None:
