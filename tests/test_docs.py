@@ -61,7 +61,7 @@ def commands() -> list[str]:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Return a home folder that has what the documents' workspaces name."""
-    for name in ("reports", "data", "Downloads", "sales"):
+    for name in ("reports", "data", "Downloads"):
         (tmp_path / name).mkdir()
     return tmp_path
 
