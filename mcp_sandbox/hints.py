@@ -34,6 +34,7 @@ _UNREACHABLE = (
     "ENOTFOUND",
 )
 """How programs say that they went for a network, or a name, past the proxy."""
+_READ_ONLY = "Read-only file system: "
 _OF_A_NOTEBOOK = re.compile(rb"^[ \t]*(?:%%?|!)[ \t]*[a-zA-Z]", re.MULTILINE)
 
 
@@ -84,7 +85,10 @@ def hint_for(
 
 
 def program_hint(planned: Plan, report: Report, said: str, *, left_files: bool) -> str:
-    """Return what a program seems to expect that it cannot: that it runs in a notebook; empty where nothing."""
+    """Return what a program seems to expect that it cannot, such as a notebook; empty where nothing.
+
+    `said` chooses among sentences of ours, as in `network_hint`.
+    """
     end, program = report.end, planned.program
     if end is None or program.language != "python":
         return ""
@@ -95,6 +99,8 @@ def program_hint(planned: Plan, report: Report, said: str, *, left_files: bool) 
             "Lines that begin with % or ! are a notebook's; this is plain Python. Leave them out, and call "
             "execute_shell for commands."
         )
+    if end.exit_code and _READ_ONLY in said:
+        return "The person's files cannot be changed: write to the working folder, under a name that is not theirs."
     return ""
 
 

@@ -51,8 +51,9 @@ def prepare_matplotlib(pyplot):
 
     @functools.wraps(print_figure)
     def print_and_note(canvas, *args, **options):
-        saved.add(canvas.figure)
-        return print_figure(canvas, *args, **options)
+        printed = print_figure(canvas, *args, **options)
+        saved.add(canvas.figure)  # only now: one that could not be saved comes out at the end
+        return printed
 
     @functools.wraps(show)
     def save_and_close(*args, **options):

@@ -37,7 +37,9 @@ def as_text(result: ExecutionResult) -> str:
         files = [f"{file.path} ({file.mime_type}, {file.size:,} bytes)" for file in result.artifacts]
         if result.artifacts_unnamed:
             files.append(f"and {result.artifacts_unnamed} more, which run://{result.run_id} names")
-        parts.append("--- files, to be had with read_artifact\n" + "\n".join(files))
+        # A model that made a report is asked for it next.
+        copies = f"`mcp-sandbox runs artifacts {result.run_id} --out FOLDER` copies them for the person"
+        parts.append(f"--- files: read_artifact reads them, {copies}\n" + "\n".join(files))
     if result.artifacts_skipped:
         skipped = [f"{file.path}: {file.reason}" for file in result.artifacts_skipped]
         if result.artifacts_skipped_unnamed:

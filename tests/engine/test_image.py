@@ -108,7 +108,7 @@ def test_every_promised_package_imports_without_a_word(inside: Callable[..., str
     modules = (
         "numpy, scipy.stats, pandas, pyarrow.parquet, sklearn.ensemble, statsmodels.api, sympy, networkx, "
         "matplotlib.pyplot, seaborn, plotly.express, PIL.Image, openpyxl, xlsxwriter, docx, pptx, pypdf, "
-        "reportlab.pdfgen.canvas, bs4, lxml.etree, requests, yaml, tabulate, dateutil, pytest, pip, zoneinfo"
+        "reportlab.pdfgen.canvas, bs4, lxml.etree, requests, yaml, tabulate, tqdm, dateutil, pytest, pip, zoneinfo"
     )
     assert inside(STANDARD, "python3", "-W", "error", "-c", f"import {modules}") == ""
 

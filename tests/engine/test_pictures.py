@@ -103,6 +103,13 @@ async def test_figures_of_a_program_that_chose_its_backend_come_out_too(server: 
     assert [kind for kind, _ in shown] == ["image/png"]
 
 
+async def test_a_figure_that_could_not_be_saved_comes_out_all_the_same(server: RawClient) -> None:
+    code = "import matplotlib.pyplot as plt; plt.plot([1]); plt.savefig('no/such/folder/mine.png')"
+    answer = await server.call("execute_python", code=code, seconds=MANY_SECONDS)
+    assert "FileNotFoundError" in answer["structuredContent"]["stderr"]
+    assert names(answer["structuredContent"]) == ["figure-1.png"]
+
+
 async def test_figures_of_a_program_that_fails_come_out(server: RawClient) -> None:
     answer = await server.call(
         "execute_python", code="import matplotlib.pyplot as plt; plt.plot([1]); 1 / 0", seconds=MANY_SECONDS

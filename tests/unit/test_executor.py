@@ -463,6 +463,12 @@ class TestPrograms:
             ),
             ("x = 1\n  !pip install x", b"SyntaxError: invalid syntax\n", 1, "Lines that begin with % or !"),
             ("%%time\nx = 1", b"SyntaxError: invalid syntax\n", 1, "Lines that begin with % or !"),
+            (
+                "open('a.txt', 'w')",
+                b"OSError: [Errno 30] Read-only file system: 'a.txt'\n",
+                1,
+                "cannot be changed",
+            ),
             ("x = (7\n % 3\n", b"SyntaxError: '(' was never closed\n", 1, ""),
             ("print(1)", b"1\n", 0, ""),
             ("raise SystemExit(3)", b"", 3, ""),
