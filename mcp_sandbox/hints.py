@@ -34,7 +34,7 @@ _UNREACHABLE = (
     "ENOTFOUND",
 )
 """How programs say that they went for a network, or a name, past the proxy."""
-_READ_ONLY = "Read-only file system: "
+_READ_ONLY = "Read-only file system"
 _OF_A_NOTEBOOK = re.compile(rb"^[ \t]*(?:%%?|!)[ \t]*[a-zA-Z]", re.MULTILINE)
 
 
@@ -90,7 +90,14 @@ def program_hint(planned: Plan, report: Report, said: str, *, left_files: bool) 
     `said` chooses among sentences of ours, as in `network_hint`.
     """
     end, program = report.end, planned.program
-    if end is None or program.language != "python":
+    if end is None:
+        return ""
+    if end.exit_code and _READ_ONLY in said:
+        return (
+            "Only the working folder and /tmp can be written to, and the person's files in it cannot be changed: "
+            "write under a name that is not theirs."
+        )
+    if program.language != "python":
         return ""
     if end.exit_code == 0 and not (end.stdout or end.stderr or left_files):
         return NOTHING_SHOWN
@@ -99,8 +106,6 @@ def program_hint(planned: Plan, report: Report, said: str, *, left_files: bool) 
             "Lines that begin with % or ! are a notebook's; this is plain Python. Leave them out, and call "
             "execute_shell for commands."
         )
-    if end.exit_code and _READ_ONLY in said:
-        return "The person's files cannot be changed: write to the working folder, under a name that is not theirs."
     return ""
 
 
