@@ -127,8 +127,8 @@ def network_hint(planned: Plan, policy: Policy, said: str, *, blocked: bool) -> 
         )
     if blocked:
         return (
-            "Not every host is allowed that it asked for: each reason under `blocked` has, for the person, the line "
-            "of the configuration that would allow it."
+            "Not all that it asked for is allowed: `blocked` says why and, for the person, which line of the "
+            "configuration would allow it, where one would."
         )
     return (
         "There is no network in here but the proxy that HTTP_PROXY and HTTPS_PROXY name, and no DNS: what does not "

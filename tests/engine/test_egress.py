@@ -195,7 +195,7 @@ async def test_the_same_clients_reach_no_other_host_and_are_told_what_would_allo
     for blocked in result.blocked:
         allow = json.dumps([*ALLOW, f"evil.test:{blocked.port}"])
         assert blocked.reason.endswith(f"under [workspaces.default.egress]: allow = {allow}")
-    assert "`blocked` has, for the person, the line" in result.hint
+    assert "`blocked` says why and, for the person, which line" in result.hint
     assert [one.verdict for one in recorded(tmp_path, result)] == ["refused"] * len(CLIENTS)
     assert len(world.asked) == asked
 

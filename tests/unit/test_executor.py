@@ -732,7 +732,7 @@ class TestEgress:
         record = FakeRecord()
         result = await run(plays(program), policy=self.REACHING, record=record)
         assert [refused.host for refused in result.blocked] == ["evil.example"]
-        assert "`blocked` has, for the person, the line" in result.hint
+        assert "`blocked` says why and, for the person, which line" in result.hint
         assert "evil" not in result.hint
         assert len(cast("list[object]", record.entries[0].facts["egress"])) == 5
 
