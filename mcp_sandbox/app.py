@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from mcp_sandbox.audit.store import AuditStore, Recorder, Unrecorded
+from mcp_sandbox.dependencies.layers import Layers
 from mcp_sandbox.engines.docker.connection import connect
 from mcp_sandbox.engines.docker.engine import DockerEngine
 from mcp_sandbox.engines.docker.images import image_id
+from mcp_sandbox.engines.docker.layers import DockerLayers
 from mcp_sandbox.engines.pool import PooledEngine
 from mcp_sandbox.errors import AuditError, SandboxError
 from mcp_sandbox.executor import Executor
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from mcp_sandbox.audit.record import Origin
-    from mcp_sandbox.config.policy import Configuration
+    from mcp_sandbox.config.policy import Configuration, Policy
     from mcp_sandbox.sandbox import Engine
+    from mcp_sandbox.view import View
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +55,8 @@ async def running(
         hiding=Path(configuration.audit.path, "hidden"),
         engine_is_local=lambda: connection.address.local,
     )
+    packages = Path(configuration.audit.path, "packages")
+    layers = Layers(policy, containers, DockerLayers(connection), packages, environ)
     # A command that runs one program has no use for a second sandbox, nor time to clean up after others.
     serves = origin == "mcp"
     engine: Engine = containers
@@ -59,12 +64,12 @@ async def running(
         engine = pool = PooledEngine(
             containers, None, ready=policy.ready, idle_seconds=policy.ready_idle_seconds
         )
-        folders.on_change = lambda view: pool.turn_to(view.of(spec(policy)), warm=view.of(ready_spec(policy)))
+        folders.on_change = lambda view: _keep_ready(pool, view, layers, policy)
     try:
         async with engine:
             secrets = SecretSources({name: configuration.secrets[name] for name in policy.secrets}, environ)
             executor = Executor(
-                configuration, engine, record, origin=origin, folders=folders, secrets=secrets
+                configuration, engine, record, origin=origin, folders=folders, layers=layers, secrets=secrets
             )
             if serves:
                 containers.in_background(_sweep, containers, presence)
@@ -94,6 +99,13 @@ async def image_now(configuration: Configuration, environ: Mapping[str, str], na
             connection.close()
 
     return await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+
+
+def _keep_ready(pool: PooledEngine, view: View, layers: Layers, policy: Policy) -> None:
+    """Keep sandboxes of this view ready; none where the packages of runs are still to be installed."""
+    wanted, warm = layers.latest(spec(policy)), layers.latest(ready_spec(policy))
+    if wanted and warm:
+        pool.turn_to(view.of(wanted), warm=view.of(warm))
 
 
 async def _first_look(executor: Executor) -> None:

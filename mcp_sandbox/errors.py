@@ -8,6 +8,7 @@ A program's end, whatever its exit code, is a value (`model.ExecutionResult`). W
     ├── Busy                   too many calls wait already
     ├── AuditError             the run cannot be recorded, so it does not run
     ├── SecretMissing          a secret of the workspace cannot be fetched, so the run does not run
+    ├── PackagesUnavailable    packages of a lock cannot be installed, so the run does not run
     └── EngineError            the engine answered with a failure
         ├── EngineUnreachable  nothing answers at the engine's address
         ├── EngineDenied       the engine's socket is there, and not for this user
@@ -17,7 +18,8 @@ A program's end, whatever its exit code, is a value (`model.ExecutionResult`). W
         └── RuntimeMissing     the engine does not know the runtime
 
 A message says what happened and to what; `next_step` says what to do. Both are written here or by our own
-code, never by a program, so both are safe for a model to read. Each class is a row of docs/errors.md:
+code, never by a program, so both are safe for a model to read; only after "pip said:" are the words pip's, cleaned
+and cut, and those repeat what an index says. Each class is a row of docs/errors.md:
 its docstring, `for_model`, `default_next_step`.
 """
 
@@ -90,6 +92,14 @@ class SecretMissing(SandboxError):
     code = "secret_missing"
     default_next_step = "Provide it there, or take it out of the workspace's secrets in the configuration."
     for_model = TELL_THE_PERSON
+
+
+class PackagesUnavailable(SandboxError):
+    """Packages that the workspace's lock or the program names cannot be installed, so the run does not run."""
+
+    code = "packages_unavailable"
+    default_next_step = "Correct the lock or the index, then call again."
+    for_model = "Where the program names packages itself, change them; else tell the person, or do without."
 
 
 class EngineError(SandboxError):

@@ -22,6 +22,7 @@ from mcp_sandbox.audit.connections import ConnectionLog
 from mcp_sandbox.audit.record import Content, InputFile, Opening
 from mcp_sandbox.capture import clean
 from mcp_sandbox.certificates import read_authorities
+from mcp_sandbox.dependencies.progress import Watch
 from mcp_sandbox.egress.dial import SystemResolver, dial_direct, upstream_proxy
 from mcp_sandbox.egress.policy import EgressPolicy
 from mcp_sandbox.egress.proxy import EgressProxy
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.audit.store import Entry, Recorder
     from mcp_sandbox.config.policy import Configuration
     from mcp_sandbox.config.settings import EgressSettings
+    from mcp_sandbox.dependencies.layers import Layer, Layers
     from mcp_sandbox.egress.record import EgressRecord
     from mcp_sandbox.guest.session import ArtifactSink, Program
     from mcp_sandbox.manifest import Manifest
@@ -68,10 +70,12 @@ class Executor:
         *,
         origin: Origin,
         folders: Folders | None = None,
+        layers: Layers | None = None,
         secrets: SecretSources | None = None,
     ) -> None:
         self.policy = configuration.policy
         self.folders = folders or Folders(self.policy, hiding=Path(configuration.audit.path, "hidden"))
+        self.layers = layers
         self.record = record
         self._secrets = secrets or SecretSources()
         self._policy_json = configuration.policy.model_dump(mode="json")
@@ -99,9 +103,14 @@ class Executor:
             if secrets.missing:
                 raise secrets.missing
             planned = plan(request, self.policy, secrets.values, self._authorities())
+            # A replay is in the image of then, whatever was in it.
+            layer = None if replay_of else await self._layer(planned, run, entry)
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
             with collecting(entry.run_id, self.record.staging(entry.run_id), redactor) as files:
-                async with self._slot(run.progress), self._sandbox(planned) as (sandbox, program, view):
+                async with (
+                    self._slot(run.progress),
+                    self._sandbox(planned, layer) as (sandbox, program, view),
+                ):
                     entry.note(sandbox=sandbox.name, **sandbox.facts, **view.facts(), **_at_terminal(request))
                     with self._listing(view) as manifest:
                         report = await run_program(
@@ -125,6 +134,8 @@ class Executor:
                         diagnostics=clean(redactor.cut_end(redactor(diagnostics)).decode("utf-8", "replace")),
                     )
                 contents = list(files.contents) if files else []
+                if layer:
+                    contents.append(Content.of("lock", layer.lock.text.encode()))
                 if manifest:
                     seen = await anyio.to_thread.run_sync(manifest.result, abandon_on_cancel=True)
                     entry.note(workspace_files=seen.facts())
@@ -140,6 +151,8 @@ class Executor:
         Raises:
             SandboxError: The first run will be refused.
         """
+        if self.layers:
+            await self.layers.look()
         view = await self.folders.look()
         if self._manifests:
             looking = self._beside.submit(self._manifests.take, view.hidden, self._ahead)
@@ -195,6 +208,20 @@ class Executor:
         )
         return proxy.serve
 
+    async def _layer(self, planned: Plan, run: Run, entry: Entry) -> Layer | None:
+        """Return the packages of this run, installed first where they are not there; None where it has none."""
+        if self.layers is None:
+            return None
+        made: list[EgressRecord] = []
+        try:
+            layer = await self.layers.layer_for(planned.inline, Watch(run.install_goes_on, made.append))
+        finally:
+            if made:
+                entry.note(packages_egress=[each.model_dump(mode="json") for each in made])
+        if layer:
+            entry.note(packages=layer.facts())
+        return layer
+
     async def _keep(self, files: ArtifactCollector) -> None:
         """Keep the files that came out; a disk that is full by then takes them, not the run's result."""
         files.finish()
@@ -210,15 +237,20 @@ class Executor:
             SandboxError: The engine failed, or too many calls wait.
         """
         # Under the last run's view, though it needs none: for that, a sandbox may be ready.
-        seen = self.folders.latest.of(spec(self.policy))
+        bare = spec(self.policy)
+        seen = self.folders.latest.of((self.layers and self.layers.latest(bare)) or bare)
         async with self._slot(Progress()), self._engine.launch(seen) as sandbox:
             await run_program(sandbox, program, Streams(program, None), files)
 
     @asynccontextmanager
-    async def _sandbox(self, planned: Plan) -> AsyncIterator[tuple[Sandbox, Program, View]]:
+    async def _sandbox(
+        self, planned: Plan, layer: Layer | None
+    ) -> AsyncIterator[tuple[Sandbox, Program, View]]:
         """Yield a sandbox that sees what it may of the workspace as it is now, and what to run in it."""
         view = await self.folders.look()
-        async with self._engine.launch(view.of(planned.spec)) as sandbox:
+        bare = planned.spec
+        packed = bare.model_copy(update={"image": layer.image}) if layer else bare
+        async with self._engine.launch(view.of(packed)) as sandbox:
             yield sandbox, replace(planned.program, copies=view.copies), view
 
     @asynccontextmanager

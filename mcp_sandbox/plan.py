@@ -5,6 +5,7 @@ Above: `executor`. Below: `config`, `guest`, `sandbox`.
 
 from __future__ import annotations
 
+import json
 import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mcp_sandbox.config.policy import Policy
+    from mcp_sandbox.locks.script import Inline
     from mcp_sandbox.model import ExecutionRequest, Network
 
 MIN_TIMEOUT_SECONDS = 0.1
@@ -58,6 +60,8 @@ class Plan(NamedTuple):
     program: Program
     network: Network
     """Whether it may reach the hosts that the policy allows, or none."""
+    inline: Inline | None = None
+    """Packages that the program names itself, and finds alone; None where it names none."""
 
 
 def plan(
@@ -73,7 +77,12 @@ def plan(
     Raises:
         RequestRefused: The policy does not allow it, or it is no program.
     """
-    return Plan(spec(policy), _program(request, policy, secrets, authorities), _network(request, policy))
+    return Plan(
+        spec(policy),
+        _program(request, policy, secrets, authorities),
+        _network(request, policy),
+        _inline(request, policy),
+    )
 
 
 def spec(policy: Policy) -> SandboxSpec:
@@ -200,6 +209,41 @@ def _network(request: ExecutionRequest, policy: Policy) -> Network:
 def _trusted(policy: Policy, authorities: Sequence[bytes]) -> tuple[tuple[str, bytes], ...]:
     """Return the file of authorities; it is there, too, where the variables name it and nothing was added."""
     return ((TRUST_FILE, trust_file(*authorities)),) if trusts_more(policy) else ()
+
+
+def _inline(request: ExecutionRequest, policy: Policy) -> Inline | None:
+    """Return the packages that a Python program names itself, in a `# /// script` block."""
+    if request.language != "python" or "# /// script" not in request.code:
+        return None
+    from packaging.utils import canonicalize_name  # most programs name none
+
+    from mcp_sandbox.locks.script import BlockInvalid, inline_dependencies
+
+    try:
+        inline = inline_dependencies(request.code)
+    except BlockInvalid as error:
+        raise RequestRefused(
+            f"the program's `# /// script` block {error}.", next_step="Correct it, or leave it out."
+        ) from None
+    if inline is None:
+        return None
+    allowed = policy.dependencies.inline == "allow"
+    known = {canonicalize_name(name) for name in policy.dependencies.inline_names if name != "*"}
+    refused = [name for name in inline.names if not allowed or (name not in known and not _any_name(policy))]
+    if refused:
+        names = json.dumps([*sorted(known), *refused])
+        line = f"inline_names = {names}" if allowed else f'inline = "allow", inline_names = {names}'
+        raise RequestRefused(
+            f"the program's `# /// script` block names packages that this workspace does not allow: "
+            f"{', '.join(refused)}.",
+            next_step="Leave the block out to run with what is installed. The user can allow it in the configuration, "
+            f"under [workspaces.{policy.workspace}.dependencies]: {line}",
+        )
+    return inline
+
+
+def _any_name(policy: Policy) -> bool:
+    return "*" in policy.dependencies.inline_names
 
 
 def _timeout(request: ExecutionRequest, policy: Policy) -> float:

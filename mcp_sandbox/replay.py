@@ -20,7 +20,7 @@ from mcp_sandbox.app import image_now, running
 from mcp_sandbox.audit.archive import read_archive
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.profiles import looser
-from mcp_sandbox.config.settings import PolicySettings, written
+from mcp_sandbox.config.settings import PolicySettings, WorkspaceSettings, written
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.manifest import ManifestTaker, changes
 from mcp_sandbox.model import ExecutionRequest
@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     from mcp_sandbox.model import ExecutionResult
 
 MAX_DIFF_LINES = 60
-_NOT_OF_THE_PROGRAM = {"workspace", "path", "mounts", "egress", "profile", "image", "runtime", "user"}
+_NOT_OF_THE_PROGRAM = {
+    "workspace",
+    "path",
+    "mounts",
+    "egress",
+    "dependencies",
+    "profile",
+    "image",
+    "runtime",
+    "user",
+}
 _IMAGE_ID = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -158,6 +168,9 @@ def policy_now(original: Recorded, configuration: Configuration) -> tuple[Policy
         for name in then.secrets
         if name not in now.secrets
     ]
+    if then.dependencies != now.dependencies:
+        differences.append(f"dependencies: {_written(then)} then, {_written(now)} now")
+    values["dependencies"] = then.dependencies  # they are in the image of then, and nothing is installed
     values["secrets"] = tuple(name for name in then.secrets if name in now.secrets)
     values |= {"workspace": now.workspace, "profile": now.profile}
     values["image"] = _image(original)
@@ -171,6 +184,10 @@ def policy_now(original: Recorded, configuration: Configuration) -> tuple[Policy
             f"the limits of then and those of now cannot hold together: {said}.",
             next_step="Raise those of now in the configuration.",
         ) from None
+
+
+def _written(policy: Policy) -> str:
+    return written(WorkspaceSettings, "dependencies", policy.dependencies)
 
 
 def _image(original: Recorded) -> str:
@@ -190,10 +207,11 @@ async def image_changes(original: Recorded, policy: Policy, configuration: Confi
     name = configuration.policy.image
     if not await image_now(configuration, os.environ, policy.image):
         return [f"the image {policy.image} is gone from the engine"]
+    base = str((original.facts.get("packages") or {}).get("base") or policy.image)
     now = await image_now(configuration, os.environ, name)
-    if now == policy.image:
+    if now == base:
         return []
-    return [f"image: {policy.image} then; {name}, as configured, is {now or 'not there'} now"]
+    return [f"image: {base} then; {name}, as configured, is {now or 'not there'} now"]
 
 
 def taken_out(original: Recorded) -> list[str]:

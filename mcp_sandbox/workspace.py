@@ -29,7 +29,7 @@ from mcp_sandbox.config.layers import resolve, source
 from mcp_sandbox.config.places import Places
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.problems import Problem, nearest, refusal
-from mcp_sandbox.config.settings import NO_FOLDER, EgressSettings, Settings
+from mcp_sandbox.config.settings import NO_FOLDER, DependencySettings, EgressSettings, Settings
 from mcp_sandbox.config.trust import Trust
 from mcp_sandbox.errors import ConfigError
 from mcp_sandbox.visible import visible
@@ -65,6 +65,7 @@ class Found:
     folder: Path | None
     mounts: tuple[MountSettings, ...]
     egress: EgressSettings
+    dependencies: DependencySettings
     secrets: Mapping[str, SecretSettings]
     layers: tuple[Layer, ...]
     sources: Mapping[str, str]
@@ -106,6 +107,7 @@ def _configuration(found: Found, resolved: Resolved) -> Configuration:
         path=None if found.folder is None else str(found.folder),
         mounts=found.mounts,
         egress=found.egress,
+        dependencies=found.dependencies,
         secrets=tuple(sorted(found.secrets)),
     )
     if policy.profile == "untrusted" and found.audit.unsafe_run_unrecorded:
@@ -143,6 +145,7 @@ def find(invocation: Invocation) -> Found:
         folder=folder,
         mounts=mounts,
         egress=_egress(user_file, choice.entry, invocation.places),
+        dependencies=_dependencies(user_file, choice.entry, folder, invocation.places),
         secrets=_secrets(user_file, choice.entry, invocation.places),
         layers=user_file.layers(choice.entry),
         sources={
@@ -151,6 +154,7 @@ def find(invocation: Invocation) -> Found:
             "path": folder_source,
             "mounts": choice.source,
             "egress": _table_source(user_file, choice, "egress"),
+            "dependencies": _table_source(user_file, choice, "dependencies"),
             "secrets": _table_source(user_file, choice, "secrets"),
         },
     )
@@ -173,6 +177,7 @@ def check_file(invocation: Invocation) -> Path | None:
         except ValueError as error:
             problems.append(_folder_problem(user_file, name, error))
         problems += _more_folders(user_file, name, keep_out, invocation.places)[1]
+        problems += _wrong_dependencies(user_file, name)
     if problems:
         raise refusal(document.file, problems)
     return file
@@ -365,6 +370,46 @@ def _egress(user_file: UserFile, entry: str | None, places: Places) -> EgressSet
     egress = user_file.settings.workspaces[entry].egress if entry else EgressSettings()
     bundle = egress.ca_bundle and str(places.expand(egress.ca_bundle))
     return egress.model_copy(update={"ca_bundle": bundle})
+
+
+def _dependencies(
+    user_file: UserFile, entry: str | None, folder: Path | None, places: Places
+) -> DependencySettings:
+    """Return an entry's packages, the lock by its absolute path.
+
+    Raises:
+        ConfigError: Its keys cannot be true together.
+    """
+    if entry is None:
+        return DependencySettings()
+    if problems := _wrong_dependencies(user_file, entry):
+        raise refusal(user_file.document.file, problems)
+    dependencies = user_file.settings.workspaces[entry].dependencies
+    if not dependencies.lock:
+        return dependencies
+    lock = (folder or Path("/")) / places.expand(dependencies.lock)
+    return dependencies.model_copy(update={"lock": str(lock)})
+
+
+def _wrong_dependencies(user_file: UserFile, entry: str) -> list[Problem]:
+    settings = user_file.settings.workspaces[entry]
+    dependencies = settings.dependencies
+    problems: list[tuple[str, str]] = []
+    if dependencies.lock and not dependencies.lock.startswith(("/", "~/")) and not settings.path:
+        problems.append(
+            ("lock", "must be an absolute path, or one that starts with ~/: the workspace has no folder")
+        )
+    if dependencies.inline == "allow" and not dependencies.inline_names:
+        problems.append(
+            ("inline", 'needs `inline_names`: the packages that a program may name, or ["*"] for any')
+        )
+    return [
+        Problem(
+            f"`workspaces.{entry}.dependencies.{key}` {words}",
+            user_file.document.line("workspaces", entry, "dependencies", key),
+        )
+        for key, words in problems
+    ]
 
 
 def _secrets(user_file: UserFile, entry: str | None, places: Places) -> Mapping[str, SecretSettings]:

@@ -25,6 +25,7 @@ COMMANDS = {
     "policy": ("mcp_sandbox.cli.policy:policy", "Tell which hosts runs may reach, and which they went for."),
     "config": ("mcp_sandbox.cli.config:config", "Show, check and trust configuration."),
     "doctor": ("mcp_sandbox.cli.doctor:doctor", "Check this machine, and prove the promises on its engine."),
+    "deps": ("mcp_sandbox.cli.deps:deps", "Install packages from a lock, and look after them."),
     "image": ("mcp_sandbox.cli.image:image", "Build and list the images that programs run in."),
 }
 """Command to the place of its implementation and its one-line help: `--help` imports none of them."""

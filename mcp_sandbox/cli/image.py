@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mcp_sandbox.cli.options import config_option, current_folder
+from mcp_sandbox.cli.progress import build_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from mcp_sandbox.engines.docker.connection import Connection
-    from mcp_sandbox.engines.docker.images import BuildProgress
 
 
 @click.group()
@@ -49,7 +45,7 @@ def build(base: str | None, minimal: bool, ca_bundle: Path | None, config_file: 
     """
     from mcp_sandbox.engines.docker.images import build_image
 
-    with _connection(config_file).client() as client, _progress() as progress:
+    with _connection(config_file).client() as client, build_progress() as progress:
         built = build_image(client, base=base, minimal=minimal, ca_bundle=ca_bundle, progress=progress)
     click.echo(f"Built {built.name} on {built.base}: {built.size_bytes / 1e6:.0f} MB, {built.id}")
 
@@ -91,25 +87,3 @@ def _connection(config_file: Path | None) -> Connection:
         config_file=config_file, workspace=None, environ=os.environ, cwd=current_folder()
     )
     return connect(configuration.engine.host, os.environ)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[BuildProgress], None]]:
-    """Show a build on the terminal as a bar, elsewhere line by line."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Column
-
-    if not sys.stderr.isatty():
-        yield lambda now: click.echo(now.line, err=True)
-        return
-    columns = (
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        TimeElapsedColumn(),
-        # Lines of a build hold brackets of their own: no markup.
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-    )
-    with Progress(*columns, console=Console(stderr=True), expand=True, transient=True) as bar:
-        task = bar.add_task("", total=1)
-        yield lambda now: bar.update(task, completed=now.step, total=now.steps or 1, description=now.line)

@@ -122,7 +122,7 @@ async def _execute(
     from mcp_sandbox.cli.transfers import follow, transfers
     from mcp_sandbox.run import Run
 
-    run = Run(terminal)
+    run = Run(terminal, terminal.installs) if terminal else Run()
     problems: list[str] = []
 
     async def work() -> ExecutionResult | signal.Signals:
@@ -146,6 +146,7 @@ class Terminal:
     def __init__(self) -> None:
         self.written = {"stdout": 0, "stderr": 0}
         self._line_is_open = False
+        self._said = False
 
     def write(self, stream: str, data: bytes) -> None:
         """Pass on the next bytes."""
@@ -168,6 +169,12 @@ class Terminal:
         """Say something of our own."""
         self.begin_line()
         click.echo(f"mcp-sandbox: {words}", err=True)
+
+    def installs(self, _: object) -> None:
+        """Say, once, what the run waits for."""
+        if not self._said:
+            self.say("installing packages, for the first run that needs them")
+        self._said = True
 
 
 def _say_what_is_missing(result: ExecutionResult, terminal: Terminal) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mcp_sandbox.config.problems import Problem, nearest
 from mcp_sandbox.config.settings import (
     TABLES,
+    DependencySettings,
     EgressSettings,
     FileSettings,
     PolicySettings,
@@ -97,6 +98,8 @@ def _table_of(key_path: KeyPath, schema: type[Settings]) -> type[Settings]:
             return WorkspaceSettings
         case ("workspaces", _, "egress"):
             return EgressSettings
+        case ("workspaces", _, "dependencies"):
+            return DependencySettings
         case ("workspaces", _, "secrets", _):
             return SecretSettings
         case (name,):

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from mcp_sandbox.config.settings import (
     AuditSettings,
+    DependencySettings,
     EgressSettings,
     EngineSettings,
     Mounts,
@@ -75,6 +76,8 @@ class Policy(PolicySettings):
     """More folders that programs see, read-only; each source absolute, no symlinks in it."""
     egress: EgressSettings = EgressSettings()
     """Hosts that programs may reach."""
+    dependencies: DependencySettings = DependencySettings()
+    """Packages that programs find installed; the lock's path is absolute."""
     secrets: SecretNames = ()
     """Names of the secrets that programs get as environment variables."""
     user: Annotated[str, AfterValidator(_numeric)] = "1000:1000"

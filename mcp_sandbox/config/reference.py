@@ -13,6 +13,7 @@ from mcp_sandbox.config.profiles import PROFILES
 from mcp_sandbox.config.settings import (
     TABLES,
     Between,
+    DependencySettings,
     EgressSettings,
     MountSettings,
     PolicySettings,
@@ -68,6 +69,18 @@ def _example_table(header: str, table: type[Settings]) -> str:
                 for key, field in table.model_fields.items()
                 if isinstance(field.default, int | float)
             ),
+        ]
+        return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
+    if table is DependencySettings:
+        example = [
+            "[workspaces.example.dependencies]",
+            'lock = "requirements.lock"',
+            'index = ""',
+            "allow = []",
+            'inline = "deny"',
+            'inline_names = ["requests", "rich"]',
+            'source_builds = "deny"',
+            'size_limit = "2GiB"',
         ]
         return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
     if table is SecretSettings:

@@ -358,6 +358,52 @@ class EgressSettings(Settings):
     """Longest time for one connection, or one request with its response; never longer than the run."""
 
 
+def _index(address: str) -> str:
+    if address and not re.fullmatch(r"https?://[A-Za-z0-9.\-]{1,253}(:[0-9]{1,5})?(/[!-~]*)?", address):
+        raise ValueError(
+            "must be an address such as https://pypi.org/simple, without user name and password (PIP_INDEX_URL in the "
+            "server's environment may have them)"
+        )
+    return address
+
+
+def _lock_path(path: str) -> str:
+    if not path.isprintable() or len(path) > 1000 or path.endswith("/"):
+        raise ValueError("must be the path of a file")
+    return path
+
+
+def _package_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name != "*" and not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,99}[A-Za-z0-9])?", name):
+            raise ValueError('must hold names of packages such as "requests", or "*" for any')
+    return names
+
+
+class DependencySettings(Settings):
+    """One `[workspaces.NAME.dependencies]`: packages for programs, installed once in a sandbox of their own."""
+
+    lock: Annotated[str, AfterValidator(_lock_path)] = ""
+    """Lock with hashes: pip's requirements, `pylock.toml` or `uv.lock`; in the workspace's folder, or an absolute
+    path; empty for none."""
+    index: Annotated[str, AfterValidator(_index)] = ""
+    """Index that packages come from; empty for what PIP_INDEX_URL names, else PyPI."""
+    allow: Annotated[
+        tuple[str, ...], BeforeValidator(_list), Field(max_length=100), AfterValidator(_entries)
+    ] = ()
+    """Hosts beside the index's that packages may be fetched from, as under `egress`; PyPI's own needs no entry."""
+    inline: Literal["deny", "allow"] = "deny"
+    """Whether a program may name packages itself, in a `# /// script` block; it then finds those alone."""
+    inline_names: Annotated[
+        tuple[str, ...], BeforeValidator(_list), Field(max_length=1000), AfterValidator(_package_names)
+    ] = ()
+    """Packages that a program may name; `"*"` for any. What these need in turn is installed with them."""
+    source_builds: Literal["deny", "allow"] = "deny"
+    """Whether packages that have no wheel are built: that runs their authors' code, in the sandbox that installs."""
+    size_limit: Annotated[int, *_size(16 * MIB, 512 * GIB)] = 2 * GIB
+    """Room to install in; counts as memory of the sandbox that installs."""
+
+
 _RESERVED_NAME = re.compile(
     # What Python, the loader, shells or libraries read: a secret there would change how programs run.
     "PATH|HOME|LANG|LC_.*|TMPDIR|TMP|TEMP|TERM|USER|LOGNAME|SHELL|PWD|OLDPWD|IFS|ENV|BASH.*|SHELLOPTS|PS[0-4]"
@@ -425,6 +471,8 @@ class WorkspaceSettings(PolicySettings):
     """More folders, each a table `[[workspaces.NAME.mounts]]`."""
     egress: EgressSettings = EgressSettings()
     """Hosts that programs may reach: a table `[workspaces.NAME.egress]`."""
+    dependencies: DependencySettings = DependencySettings()
+    """Packages for programs: a table `[workspaces.NAME.dependencies]`."""
     secrets: dict[SecretName, SecretSettings] = Field(default_factory=dict, max_length=64)
     """Environment variables that runs get, and that are kept out of what comes back: a table
     `[workspaces.NAME.secrets]`."""
@@ -479,6 +527,7 @@ TABLES: dict[str, type[Settings]] = {
     "[workspaces.NAME]": WorkspaceSettings,
     "[[workspaces.NAME.mounts]]": MountSettings,
     "[workspaces.NAME.egress]": EgressSettings,
+    "[workspaces.NAME.dependencies]": DependencySettings,
     "[workspaces.NAME.secrets.VARIABLE]": SecretSettings,
 }
 """Every table of the file, as it is headed there."""

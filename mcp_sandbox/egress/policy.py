@@ -192,6 +192,10 @@ class EgressPolicy:
     workspace: str
     declined: bool = False
     """True where the call itself asked to reach nothing."""
+    table: str = "egress"
+    """The workspace's table whose `allow` it is."""
+    implied: frozenset[str] = frozenset()
+    """Entries that nobody need write there."""
 
     @classmethod
     def parse(cls, allow: Iterable[str], *, workspace: str) -> EgressPolicy:
@@ -246,12 +250,15 @@ class EgressPolicy:
         key = self.workspace if bare else json.dumps(self.workspace)
         allow = self.allow_with(entry)
         what = allow if len(allow) <= _LINE_CHARACTERS else f'add "{entry}" to `allow`'
-        advice = f"The user can allow it in the configuration, under [workspaces.{key}.egress]: {what}"
-        return replace(refused, missing=entry, advice=advice)
+        where = f"under [workspaces.{key}.{self.table}]"
+        return replace(
+            refused, missing=entry, advice=f"The user can allow it in the configuration, {where}: {what}"
+        )
 
     def allow_with(self, entry: str) -> str:
         """Return the line of TOML that allows one entry more than this."""
-        return f"allow = {json.dumps([*dict.fromkeys(rule.entry for rule in self.rules), entry])}"
+        written = dict.fromkeys(rule.entry for rule in self.rules if rule.entry not in self.implied)
+        return f"allow = {json.dumps([*written, entry])}"
 
 
 def parse_entry(entry: str) -> tuple[Rule, ...]:

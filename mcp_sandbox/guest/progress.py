@@ -12,10 +12,11 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Phase = Literal["preparing", "queued", "starting", "copying", "running", "collecting"]
+Phase = Literal["preparing", "installing", "queued", "starting", "copying", "running", "collecting"]
 
 IN_WORDS: dict[Phase, str] = {
     "preparing": "preparing",
+    "installing": "installing packages, which is done once",
     "queued": "waiting for other runs to end",
     "starting": "starting a sandbox",
     "copying": "copying the workspace in",
@@ -33,6 +34,8 @@ class Progress:
         """Bytes that were copied in, or taken out, in this phase."""
         self.total: int | None = None
         """Bytes that there are to copy or take; None where that is not known beforehand."""
+        self.line = ""
+        """What is being done, in the words of what does it; empty where there are none."""
         self.running_since: float | None = None
         """When the program started, by the clock of `anyio.current_time`; None before."""
         self.on_change: Callable[[], None] = lambda: None
@@ -40,7 +43,7 @@ class Progress:
 
     def enter(self, phase: Phase, total: int | None = None) -> None:
         """Begin a phase."""
-        self.phase, self.done, self.total = phase, 0, total
+        self.phase, self.done, self.total, self.line = phase, 0, total, ""
         if phase == "running":
             self.running_since = anyio.current_time()
         self.on_change()

@@ -33,6 +33,7 @@ def describe(language: Language, policy: Policy) -> str:
         _network(policy),
         *_secrets(policy),
         _installed(policy),
+        *_packages(policy),
         f"Limits: {policy.timeout_seconds:g} s unless you ask for up to {policy.max_timeout_seconds:g} s, "
         f"{format_size(policy.memory)} memory, {policy.cpus:g} CPU, {policy.pids_limit} processes, "
         f"{format_size(policy.scratch_size)} in /scratch; {format_size(policy.reply_limit)} of output is shown "
@@ -108,6 +109,20 @@ def _some(names: Sequence[str]) -> str:
 
 def _is_standard(policy: Policy) -> bool:
     return policy.image.startswith("mcp-sandbox/standard")
+
+
+def _packages(policy: Policy) -> Sequence[str]:
+    dependencies = policy.dependencies
+    said = []
+    if dependencies.lock:
+        said.append(f"Installed besides: the packages of {dependencies.lock.rpartition('/')[2]}.")
+    if dependencies.inline == "allow":
+        names = "any package" if "*" in dependencies.inline_names else _some(dependencies.inline_names)
+        said.append(
+            f"A Python program may name packages in a `# /// script` block (PEP 723): {names}. "
+            "It then finds those alone; the first time takes a while."
+        )
+    return said
 
 
 def _installed(policy: Policy) -> str:

@@ -99,6 +99,8 @@ class Flight:
             seconds = anyio.current_time() - progress.running_since
             line = streams.stdout.last_line() or streams.stderr.last_line()
             return f"{said} for {seconds:.0f} s of {self.limit_seconds:g} at most" + (line and f": {line}")
+        if progress.line:
+            return f"{said}: {progress.line}"
         if progress.done:
             said += f", {decimal(progress.done)}" + (
                 f" of {decimal(progress.total)}" if progress.total else ""
@@ -131,11 +133,16 @@ class Flight:
             status="running",
             exit_code=None,
             duration_ms=None if since is None else int((anyio.current_time() - since) * 1000),
-            hint=f'Still running: get_run(run_id="{self.run.run_id}", wait_seconds=40, '
+            hint=f'{self._what_goes_on()}: get_run(run_id="{self.run.run_id}", wait_seconds=40, '
             f"stdout_from={parts['stdout_bytes']}, stderr_from={parts['stderr_bytes']}) waits on and returns what "
             "is new; cancel_run stops it.",
             **parts,
         )
+
+    def _what_goes_on(self) -> str:
+        if self.run.progress.phase == "installing":
+            return "Packages are being installed, which is done once; then the program runs"
+        return "Still running"
 
     def _new_output(
         self, reply_limit: int, offsets: Offsets, read_on: Callable[[Stream, int], str]

@@ -29,8 +29,10 @@ def watch(event, arguments):
         sys.exit(3)
 
 import mcp_sandbox
-# Neither can be imported: one runs the command, the other is the first process of a container.
-SKIPPED = {"mcp_sandbox.__main__", "mcp_sandbox.guest.inside.agent"}
+# None can be imported: one runs the command, the others are programs for a container.
+SKIPPED = {
+    "mcp_sandbox.__main__", "mcp_sandbox.guest.inside.agent", "mcp_sandbox.dependencies.inside.installer"
+}
 sys.dont_write_bytecode = True
 sys.addaudithook(watch)
 count = 0

@@ -217,3 +217,38 @@ def test_a_path_is_given_once() -> None:
 @pytest.mark.parametrize("path", ["data.csv", "a/b/c", "é.txt", "a b", "...", ".hidden", "-rf", "x" * 255])
 def test_a_plain_path_is_taken(path: str) -> None:
     assert plan(python("pass", files=[(path, b"")]), POLICY).program.files == ((path, b""),)
+
+
+BLOCK = '# /// script\n# dependencies = ["Requests<3", "rich"]\n# ///\nimport requests\n'
+
+
+def named(inline: str, *names: str) -> Policy:
+    return Policy.model_validate(
+        {"workspace": "lab", "dependencies": {"inline": inline, "inline_names": names}}
+    )
+
+
+@pytest.mark.parametrize("names", [("requests", "RICH"), ("*",)])
+def test_a_program_may_name_the_packages_that_the_workspace_allows(names: tuple[str, ...]) -> None:
+    inline = plan(python(BLOCK), named("allow", *names)).inline
+    assert inline
+    assert inline.names == ("requests", "rich")
+
+
+def test_packages_that_are_not_allowed_are_named_with_the_line_that_would_allow_them() -> None:
+    with pytest.raises(RequestRefused) as caught:
+        plan(python(BLOCK), named("allow", "rich"))
+    assert "does not allow: requests." in str(caught.value)
+    assert 'under [workspaces.lab.dependencies]: inline_names = ["rich", "requests"]' in str(caught.value)
+    with pytest.raises(RequestRefused) as caught:
+        plan(python(BLOCK), named("deny", "*"))
+    assert "does not allow: requests, rich." in str(caught.value)
+    assert 'inline = "allow", inline_names = ["requests", "rich"]' in str(caught.value)
+    with pytest.raises(RequestRefused, match='inline = "allow"'):
+        plan(python(BLOCK), Policy())
+
+
+def test_a_block_that_cannot_be_read_is_refused_and_a_shell_has_none() -> None:
+    with pytest.raises(RequestRefused, match="`# /// script` block is no valid TOML"):
+        plan(python(BLOCK.replace("]", "")), named("allow", "*"))
+    assert plan(shell(BLOCK), named("deny")).inline is None

@@ -68,6 +68,8 @@ class ImageFacts:
 
     id: str
     volumes: tuple[str, ...]
+    platform: str
+    """Such as `linux/amd64`."""
     looked_at: float
 
 
@@ -139,7 +141,9 @@ class Connection:
         if known is None or self._clock() - known.looked_at > LOOK_SECONDS:
             found: dict[str, Any] = client.inspect_image(name)
             volumes = tuple(sorted(found["Config"].get("Volumes") or ()))
-            known = self._images[name] = ImageFacts(found["Id"], volumes, self._clock())
+            parts = (str(found.get(key) or "") for key in ("Os", "Architecture", "Variant"))
+            platform = "/".join(filter(None, parts))
+            known = self._images[name] = ImageFacts(found["Id"], volumes, platform, self._clock())
         return known
 
     def forget_image(self, name: str) -> None:

@@ -142,6 +142,10 @@ async def secret_missing(world: World) -> str:
     return await world.told(secrets={"API_KEY": SecretSettings(env="NOBODY_HAS_SET_THIS")})
 
 
+async def packages_unavailable(world: World) -> str:
+    return await world.told(dependencies={"lock": str(world.folder / "requirements.lock")})
+
+
 async def engine_failed(world: World) -> str:
     world.engine.answers[CREATE] = (500, "driver failed")
     return await world.told()
@@ -188,6 +192,7 @@ PROVOKED: dict[str, Callable[[World], Awaitable[str]]] = {
         busy,
         audit_unavailable,
         secret_missing,
+        packages_unavailable,
         engine_failed,
         engine_unreachable,
         engine_denied,
