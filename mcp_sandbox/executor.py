@@ -23,7 +23,9 @@ from mcp_sandbox.audit.record import Content, InputFile, Opening
 from mcp_sandbox.capture import clean
 from mcp_sandbox.certificates import read_authorities
 from mcp_sandbox.dependencies.progress import Watch
+from mcp_sandbox.egress.bound import BoundSecret
 from mcp_sandbox.egress.dial import SystemResolver, dial_direct, upstream_proxy
+from mcp_sandbox.egress.opening import TlsOpenings
 from mcp_sandbox.egress.policy import EgressPolicy
 from mcp_sandbox.egress.proxy import EgressProxy
 from mcp_sandbox.egress.record import EgressLimits
@@ -40,7 +42,7 @@ from mcp_sandbox.streams import Streams
 from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from anyio.abc import ByteStream
@@ -79,6 +81,7 @@ class Executor:
         self.record = record
         self._secrets = secrets or SecretSources()
         self._policy_json = configuration.policy.model_dump(mode="json")
+        self._openings = TlsOpenings(self.policy.bound_hosts)
         self._engine = engine
         self._origin: Origin = origin
         self._running = anyio.CapacityLimiter(configuration.server.max_parallel)
@@ -96,13 +99,20 @@ class Executor:
             SandboxError: Nothing ran, or the engine failed.
         """
         run = run or Run()
-        secrets = await self._secrets.fetch()  # before the opening is written: they may not stand in it
+        uses = self.policy.secrets_of(request.language)
+        secrets = await self._secrets.fetch(uses)  # before the opening is written: they may not stand in it
         redactor = Redactor(secrets.values)
         async with self.record.entry(self._opening(_redacted(request, redactor), replay_of)) as entry:
             run.run_id = entry.run_id
             if secrets.missing:
                 raise secrets.missing
-            planned = plan(request, self.policy, secrets.values, self._authorities())
+            bound = [
+                BoundSecret.make(name, value, uses[name].hosts)
+                for name, value in secrets.values.items()
+                if uses[name].hosts
+            ]
+            given = {**secrets.values, **{secret.name: secret.placeholder for secret in bound}}
+            planned = plan(request, self.policy, given, self._authorities())
             # A replay is in the image of then, whatever was in it.
             layer = None if replay_of else await self._layer(planned, run, entry)
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
@@ -119,7 +129,7 @@ class Executor:
                             streams,
                             files,
                             run.stop,
-                            self._egress(run, planned, entry, redactor),
+                            self._egress(run, planned, entry, redactor, bound),
                             run.progress,
                             run.at_terminal,
                         )
@@ -178,11 +188,14 @@ class Executor:
         Raises:
             ConfigError: They cannot be read.
         """
+        return [*self._company(), *self._openings.authorities()] if trusts_more(self.policy) else []
+
+    def _company(self) -> list[bytes]:
         bundle = self.policy.egress.ca_bundle
-        return [read_authorities(bundle)] if bundle and trusts_more(self.policy) else []
+        return [read_authorities(bundle)] if bundle else []
 
     def _egress(
-        self, run: Run, planned: Plan, entry: Entry, redactor: Redactor
+        self, run: Run, planned: Plan, entry: Entry, redactor: Redactor, bound: Sequence[BoundSecret]
     ) -> Callable[[ByteStream], Awaitable[None]] | None:
         """Return what answers the run's connections to the outside; None where it may have none."""
         settings = self.policy.egress
@@ -205,6 +218,7 @@ class Executor:
             dial=upstream or dial_direct,
             log=log,
             limits=limits_of(settings),
+            opening=self._openings.for_run(bound, self._company()),
         )
         return proxy.serve
 
@@ -282,7 +296,7 @@ class Executor:
                 for path, content in request.files
             ),
             origin=self._origin,
-            environment=tuple(self._secrets.sources),
+            environment=tuple(self.policy.secrets_of(request.language)),
             replay_of=replay_of,
         )
 

@@ -114,7 +114,7 @@ def spec(policy: Policy) -> SandboxSpec:
 
 def trusts_more(policy: Policy) -> bool:
     """Tell whether runs under this policy are given authorities to trust."""
-    return bool(policy.egress.allow and policy.egress.ca_bundle)
+    return bool(policy.egress.allow and (policy.egress.ca_bundle or policy.bound_hosts))
 
 
 def ready_spec(policy: Policy) -> SandboxSpec:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from mcp_sandbox.app import image_now, running
 from mcp_sandbox.audit.archive import read_archive
-from mcp_sandbox.config.policy import Configuration, Policy
+from mcp_sandbox.config.policy import Configuration, Policy, SecretUse
 from mcp_sandbox.config.profiles import looser
 from mcp_sandbox.config.settings import PolicySettings, WorkspaceSettings, written
 from mcp_sandbox.errors import RequestRefused
@@ -171,7 +171,13 @@ def policy_now(original: Recorded, configuration: Configuration) -> tuple[Policy
     if then.dependencies != now.dependencies:
         differences.append(f"dependencies: {_written(then)} then, {_written(now)} now")
     values["dependencies"] = then.dependencies  # they are in the image of then, and nothing is installed
+    differences += [
+        f"the secret {name}: bound to other hosts or tools then"
+        for name in then.secrets
+        if name in now.secrets and _use(then, name) != _use(now, name)
+    ]
     values["secrets"] = tuple(name for name in then.secrets if name in now.secrets)
+    values["secret_use"] = tuple(use for use in now.secret_use if use.name in then.secrets)
     values |= {"workspace": now.workspace, "profile": now.profile}
     values["image"] = _image(original)
     try:
@@ -188,6 +194,10 @@ def policy_now(original: Recorded, configuration: Configuration) -> tuple[Policy
 
 def _written(policy: Policy) -> str:
     return written(WorkspaceSettings, "dependencies", policy.dependencies)
+
+
+def _use(policy: Policy, name: str) -> list[SecretUse]:
+    return [use for use in policy.secret_use if use.name == name]
 
 
 def _image(original: Recorded) -> str:

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
+from mcp_sandbox.egress.bound import IN_A_HEADER
 from mcp_sandbox.errors import SecretMissing
 from mcp_sandbox.redact import MIN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mcp_sandbox.config.policy import SecretUse
     from mcp_sandbox.config.settings import SecretSettings
 
 FETCH_SECONDS = 10.0
@@ -46,13 +48,14 @@ class SecretSources:
     sources: Mapping[str, SecretSettings] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    async def fetch(self) -> Fetched:
-        """Fetch all of them, one after the other: several may need the same person's consent."""
+    async def fetch(self, uses: Mapping[str, SecretUse]) -> Fetched:
+        """Fetch those that are used, one after the other: several may need the same person's consent."""
         values: dict[str, bytes] = {}
         missing: SecretMissing | None = None
-        for name, source in self.sources.items():
+        for name, use in uses.items():
+            source = self.sources[name]
             try:
-                values[name] = _usable(await self._fetch(source))
+                values[name] = _usable(await self._fetch(source), in_a_header=bool(use.hosts))
             except _Unusable as why:
                 missing = missing or SecretMissing(
                     f"the secret {name} cannot be had from {source}: {why}.", next_step=why.next_step
@@ -82,7 +85,7 @@ class _Unusable(Exception):
         self.next_step = next_step
 
 
-def _usable(value: bytes) -> bytes:
+def _usable(value: bytes, *, in_a_header: bool) -> bytes:
     if not value:
         raise _Unusable("it is empty")
     if len(value.strip()) < MIN_BYTES:
@@ -91,6 +94,8 @@ def _usable(value: bytes) -> bytes:
         raise _Unusable("it holds a NUL byte, which no variable can")
     if len(value) > MAX_BYTES:
         raise _Unusable(f"it has more than {MAX_BYTES:,} bytes")
+    if in_a_header and not IN_A_HEADER.fullmatch(value):
+        raise _Unusable("it is bound to hosts, and holds what no header can carry")
     return value
 
 

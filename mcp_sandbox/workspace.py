@@ -27,7 +27,7 @@ from mcp_sandbox.config.files import (
 from mcp_sandbox.config.folders import engine_sockets, holds, usable_folder
 from mcp_sandbox.config.layers import resolve, source
 from mcp_sandbox.config.places import Places
-from mcp_sandbox.config.policy import Configuration, Policy
+from mcp_sandbox.config.policy import Configuration, Policy, SecretUse
 from mcp_sandbox.config.problems import Problem, nearest, refusal
 from mcp_sandbox.config.settings import NO_FOLDER, DependencySettings, EgressSettings, Settings
 from mcp_sandbox.config.trust import Trust
@@ -109,6 +109,11 @@ def _configuration(found: Found, resolved: Resolved) -> Configuration:
         egress=found.egress,
         dependencies=found.dependencies,
         secrets=tuple(sorted(found.secrets)),
+        secret_use=tuple(
+            use
+            for name, secret in sorted(found.secrets.items())
+            if (use := SecretUse(name=name, hosts=secret.hosts, tools=secret.tools)) != SecretUse(name=name)
+        ),
     )
     if policy.profile == "untrusted" and found.audit.unsafe_run_unrecorded:
         document = found.user_file.document
@@ -156,6 +161,7 @@ def find(invocation: Invocation) -> Found:
             "egress": _table_source(user_file, choice, "egress"),
             "dependencies": _table_source(user_file, choice, "dependencies"),
             "secrets": _table_source(user_file, choice, "secrets"),
+            "secret_use": _table_source(user_file, choice, "secrets"),
         },
     )
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads it when the class is made
 from pathlib import Path  # noqa: TC003 - pydantic reads it when the class is made
-from typing import Annotated, Self
+from typing import Annotated, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -24,11 +24,13 @@ from mcp_sandbox.config.settings import (
     SecretNames,
     SecretSettings,
     ServerSettings,
+    Settings,
+    ToolName,
     WorkspaceName,
     user_ids,
 )
 from mcp_sandbox.config.sizes import format_size
-from mcp_sandbox.model import Value
+from mcp_sandbox.model import Language, Value
 
 
 def _numeric(user: str) -> str:
@@ -66,6 +68,16 @@ def contradictions(settings: PolicySettings) -> list[tuple[tuple[str, ...], str]
     return found
 
 
+class SecretUse(Settings):
+    """Who gets a secret."""
+
+    name: SecretName
+    hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Hosts that alone get it, while programs hold a placeholder; empty where programs get it."""
+    tools: Annotated[tuple[ToolName, ...], Field(strict=False)] = get_args(ToolName)
+    """Tools whose runs get it."""
+
+
 class Policy(PolicySettings):
     """What every run of one workspace may use; nothing in it is left to be decided."""
 
@@ -80,6 +92,8 @@ class Policy(PolicySettings):
     """Packages that programs find installed; the lock's path is absolute."""
     secrets: SecretNames = ()
     """Names of the secrets that programs get as environment variables."""
+    secret_use: Annotated[tuple[SecretUse, ...], Field(strict=False)] = ()
+    """Of secrets that not every run gets as they are: which hosts alone they go to, and which tools' runs."""
     user: Annotated[str, AfterValidator(_numeric)] = "1000:1000"
     """Numeric `uid:gid` of programs, never root."""
 
@@ -88,6 +102,17 @@ class Policy(PolicySettings):
         for _, problem in contradictions(self):
             raise ValueError(problem)
         return self
+
+    def secrets_of(self, language: Language) -> dict[str, SecretUse]:
+        """Return the secrets that runs of a language get, and how."""
+        uses = {name: SecretUse(name=name) for name in self.secrets}
+        uses |= {use.name: use for use in self.secret_use}
+        return {name: use for name, use in uses.items() if f"execute_{language}" in use.tools}
+
+    @property
+    def bound_hosts(self) -> tuple[str, ...]:
+        """Hosts that secrets are bound to."""
+        return tuple(host for use in self.secret_use for host in use.hosts)
 
     @property
     def unsafe(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from mcp_sandbox.config.sizes import format_size, parse_size
-from mcp_sandbox.egress.policy import parse_entry
+from mcp_sandbox.egress.policy import EgressPolicy, InvalidHost, bound_host, parse_entry, printable
 from mcp_sandbox.guest.protocol import MAX_CONNECTIONS
 from mcp_sandbox.model import Value
 
@@ -429,6 +429,18 @@ SecretName = Annotated[
 SecretNames = Annotated[tuple[SecretName, ...], BeforeValidator(_list)]
 
 
+ToolName = Literal["execute_python", "execute_shell"]
+
+
+def _bound_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    for host in hosts:
+        try:
+            bound_host(host)
+        except InvalidHost as error:
+            raise ValueError(f"holds {json.dumps(printable(host))}: {error}") from None
+    return hosts
+
+
 class SecretSettings(Settings):
     """One entry of `[workspaces.NAME.secrets]`: where a run's variable of that name comes from, by one of these."""
 
@@ -442,10 +454,20 @@ class SecretSettings(Settings):
     """Command that prints it within 10 s, such as `["pass", "show", "x"]`; it runs without a shell."""
     keyring: Annotated[str, _matching(r"[^:].*:.+", "a service and a user, as in service:user")] | None = None
     """Entry of the system's keyring, as `service:user`; needs `mcp-sandbox[keyring]`."""
+    hosts: Annotated[
+        tuple[str, ...], BeforeValidator(_list), Field(max_length=20), AfterValidator(_bound_hosts)
+    ] = ()
+    """Hosts such as `"api.example.com"` that alone get it, over TLS, while programs hold a placeholder; `egress.allow`
+    has to name them too. Empty gives it to programs."""
+    tools: Annotated[tuple[ToolName, ...], BeforeValidator(_list), Field(min_length=1)] = (
+        "execute_python",
+        "execute_shell",
+    )
+    """Tools whose runs get it; `mcp-sandbox run` and `shell` count as the tool of their language."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
-        if sum(value is not None for _, value in self) != 1:
+        if sum(value is not None for value in (self.env, self.file, self.command, self.keyring)) != 1:
             raise ValueError("must have exactly one of env, file, command and keyring")
         if self.file == "" or (self.command is not None and not self.command[0]):
             raise ValueError("must not be empty")
@@ -476,6 +498,17 @@ class WorkspaceSettings(PolicySettings):
     secrets: dict[SecretName, SecretSettings] = Field(default_factory=dict, max_length=64)
     """Environment variables that runs get, and that are kept out of what comes back: a table
     `[workspaces.NAME.secrets]`."""
+
+    @model_validator(mode="after")
+    def _allows_what_secrets_are_bound_to(self) -> Self:
+        policy = EgressPolicy.parse(self.egress.allow, workspace="")
+        for name, secret in self.secrets.items():
+            for host in secret.hosts:
+                if not policy.decide(*bound_host(host), "https").allowed:
+                    raise ValueError(
+                        f"secrets.{name} is bound to {json.dumps(host)}, which egress.allow does not name for TLS"
+                    )
+        return self
 
 
 class EngineSettings(Settings):

@@ -30,7 +30,7 @@ async def trial(configuration: Configuration, environ: Mapping[str, str]) -> Asy
             update={
                 "audit": AuditSettings(path=folder),
                 "server": ServerSettings(max_parallel=at_once, max_queued=256),
-                "policy": configuration.policy.model_copy(update={"secrets": ()}),
+                "policy": configuration.policy.model_copy(update={"secrets": (), "secret_use": ()}),
                 "secrets": {},
             }
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from mcp_sandbox.egress.policy import InvalidHost, Scheme, authority, split_authority
+from mcp_sandbox.egress.policy import InvalidHost, Scheme, authority, canonical_host, split_authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,7 @@ class Target:
     host: str
     port: int
     path: str
-    """For plain HTTP: what the host is asked for, query included. Never logged."""
+    """What the host is asked for, query included, where it can be seen. Never logged."""
 
 
 def parse_head(raw: bytes) -> tuple[h11.Connection, h11.Request]:
@@ -114,9 +114,29 @@ def target_of(request: h11.Request) -> Target:
     return Target("http", host, port or 80, path)
 
 
+def opened_target(request: h11.Request, host: str, port: int) -> Target:
+    """Tell what a request inside opened TLS asks its one host for.
+
+    Raises:
+        BadRequest: It is for another host, or for none.
+    """
+    target = request.target.decode("ascii")
+    if not target.startswith("/") or request.method == b"CONNECT":
+        raise BadRequest("inside TLS a request asks for a path")
+    named = [value.decode("latin-1") for name, value in request.headers if name == b"host"]
+    try:
+        name, its_port = split_authority(named[0] if len(named) == 1 else "")
+        same = str(canonical_host(name)) == host and (its_port or 443) == port
+    except InvalidHost:
+        same = False
+    if not same:
+        raise BadRequest(f"the request is not for {authority(host, port)}, to which the connection leads")
+    return Target("https", host, port, target)
+
+
 def forwarded(request: h11.Request, target: Target, host: str) -> h11.Request:
     """Write the request anew for its host, whose canonical name is given."""
-    where = authority(host, target.port).removesuffix(":80")
+    where = authority(host, target.port).removesuffix(":80" if target.scheme == "http" else ":443")
     headers = [
         (b"host", where.encode("ascii")),
         *(header for header in end_to_end(request.headers) if header[0] != b"host"),

@@ -128,6 +128,19 @@ def _ipv6(text: str) -> IPv6Address:
     return address
 
 
+def bound_host(entry: str) -> tuple[str, int]:
+    """Read one host that a secret is bound to: a name, and a port where it is not 443.
+
+    Raises:
+        InvalidHost: It is none; names below a name are not one host, and an address proves nothing in TLS.
+    """
+    host, port = split_authority(entry)
+    name = canonical_host(host)
+    if not isinstance(name, str):
+        raise InvalidHost("a secret can be bound to a name alone, not to an address")
+    return name, port or _DEFAULT_PORTS["https"]
+
+
 def authority(host: Host | str, port: int) -> str:
     """Write a canonical host and a port as `host:port`, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

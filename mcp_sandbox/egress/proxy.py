@@ -12,23 +12,28 @@ else is refused, so nothing is dialled and no byte leaves that the policy was no
 from __future__ import annotations
 
 import contextlib
+import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
+from anyio.streams.tls import TLSStream
 
 from mcp_sandbox.egress import addresses, head, relay, sni
 from mcp_sandbox.egress.policy import InvalidHost, canonical_host, printable
 from mcp_sandbox.egress.record import EgressLimits, EgressRecord, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     import h11
     from anyio.abc import ByteStream
 
+    from mcp_sandbox.egress.bound import HostSecrets
     from mcp_sandbox.egress.dial import Dial, Resolve
+    from mcp_sandbox.egress.opening import TlsOpening
     from mcp_sandbox.egress.policy import Decision, EgressPolicy, IPAddress
 
 _ADDRESSES_TRIED: Final = 4
@@ -63,6 +68,7 @@ class _Exchange:
     rule: str | None = None
     bytes_up: int = 0
     bytes_down: int = 0
+    secrets: tuple[str, ...] = ()
     answered: bool = False
     """True once the program has been sent the beginning of an answer."""
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -80,11 +86,15 @@ class _Exchange:
             address=self.address,
             verdict=self.verdict,
             rule=self.rule,
+            secrets=self.secrets,
             reason=self.reason,
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             duration_ms=round((anyio.current_time() - self.began) * 1000),
         )
+
+
+_Answer: TypeAlias = "Callable[[relay.Inbound, _Exchange], Awaitable[bool]]"
 
 
 class EgressProxy:
@@ -103,6 +113,7 @@ class EgressProxy:
         log: Callable[[EgressRecord], None],
         limits: EgressLimits,
         is_own: Callable[[IPAddress], bool] = addresses.is_own,
+        opening: TlsOpening | None = None,
     ) -> None:
         self._policy = policy
         self._resolve = resolve
@@ -110,6 +121,7 @@ class EgressProxy:
         self._log = log
         self._limits = limits
         self._is_own = is_own
+        self._opening = opening
         self._connections = 0
         self._requests = 0
         self._bytes_up = 0
@@ -124,7 +136,9 @@ class EgressProxy:
         self._connections += 1
         try:
             crowded = self._connections > self._limits.connections
-            while (crowded or await self._asked(inbound)) and await self._exchange(inbound, crowded=crowded):
+            while (crowded or await self._asked(inbound)) and await self._exchange(
+                inbound, self._answer, crowded=crowded
+            ):
                 pass
         finally:
             self._connections -= 1
@@ -139,7 +153,7 @@ class EgressProxy:
             return False
         return True
 
-    async def _exchange(self, inbound: relay.Inbound, *, crowded: bool) -> bool:
+    async def _exchange(self, inbound: relay.Inbound, answer: _Answer, *, crowded: bool = False) -> bool:
         """Answer one request and record it; tell whether another may follow."""
         exchange = _Exchange()
         last_words = b""
@@ -147,7 +161,7 @@ class EgressProxy:
         self._requests += 1
         try:
             self._admit(crowded=crowded)
-            more = await self._answer(inbound, exchange)
+            more = await answer(inbound, exchange)
         except _Refused as refused:
             exchange.verdict, exchange.reason = refused.verdict, refused.reason
             last_words = refused.answer
@@ -181,6 +195,10 @@ class EgressProxy:
         exchange.host, exchange.port, exchange.rule = decision.host, decision.port, decision.rule
         if not decision.allowed:
             raise _Refused(decision.reason)
+        bound = self._opening and self._opening.bound.at(decision.host, decision.port)
+        if target.scheme == "https" and self._opening and bound:
+            await self._open(inbound, decision, exchange, self._opening, bound)
+            return False
         stream = await self._connect(decision, exchange)
         exchange.verdict = "allowed"
         last = anyio.current_time() + self._limits.connection_seconds
@@ -201,6 +219,98 @@ class EgressProxy:
             raise relay.Ended(self._impatience(last))
         exchange.reason = decision.reason
         return more
+
+    async def _open(
+        self,
+        inbound: relay.Inbound,
+        decision: Decision,
+        exchange: _Exchange,
+        opening: TlsOpening,
+        bound: HostSecrets,
+    ) -> None:
+        """Speak TLS as the host, and answer each request that comes over it."""
+        exchange.begin_answer()
+        await inbound.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        inbound.unread(await self._checked_hello(inbound, decision, exchange))
+        context = opening.authority.towards_programs(decision.host)
+        try:
+            with anyio.fail_after(self._limits.head_seconds):
+                tls = await TLSStream.wrap(
+                    inbound, server_side=True, ssl_context=context, standard_compatible=False
+                )
+        except (ssl.SSLError, TimeoutError, *relay.GONE) as exc:
+            reason = (
+                f"{decision.host} is opened here to put {', '.join(bound.names)} in, and the program broke TLS off: "
+                "it may not trust the authorities that SSL_CERT_FILE names."
+            )
+            raise _Refused(reason, answer=b"") from exc
+        exchange.verdict = "allowed"
+        exchange.reason = f"{decision.reason}; opened for {', '.join(bound.names)}"
+        inside = relay.Inbound(relay.Opened(tls))
+        answer = partial(self._answer_inside, decision, opening, bound)
+        while await self._asked(inside) and await self._exchange(inside, answer):
+            pass
+        await _close(inside)
+
+    async def _answer_inside(
+        self,
+        decision: Decision,
+        opening: TlsOpening,
+        bound: HostSecrets,
+        inbound: relay.Inbound,
+        exchange: _Exchange,
+    ) -> bool:
+        """Answer one request inside opened TLS: to its one host, with the secrets that this may have."""
+        exchange.host, exchange.port, exchange.rule = decision.host, decision.port, decision.rule
+        try:
+            http, request = await self._read_head(inbound)
+            target = head.opened_target(request, decision.host, decision.port)
+        except head.BadRequest as exc:
+            raise _Refused(f"{exc}.", status=400) from exc
+        rewritten, used = bound.put_in(head.forwarded(request, target, decision.host))
+        stream = await self._connect(decision, exchange)
+        last = anyio.current_time() + self._limits.connection_seconds
+        more = False
+        try:
+            with anyio.CancelScope() as patience:
+                outbound = relay.Outbound(stream, self._counter(exchange, patience, last))
+                tls = relay.Outbound(await self._verified(outbound, decision, opening), lambda up, down: None)
+                exchange.verdict, exchange.secrets = "allowed", used
+                more = await relay.forward(
+                    inbound,
+                    http,
+                    tls,
+                    rewritten,
+                    on_answer=exchange.begin_answer,
+                    returning=bound.returning(),
+                )
+        finally:
+            await _close(stream)
+        if patience.cancelled_caught:
+            raise relay.Ended(self._impatience(last))
+        exchange.reason = decision.reason
+        return more
+
+    async def _verified(
+        self, outbound: relay.Outbound, decision: Decision, opening: TlsOpening
+    ) -> relay.Opened:
+        """Speak TLS with the host, once it has shown that it is the one: before that it is sent nothing."""
+        try:
+            with anyio.fail_after(self._limits.connect_seconds):
+                tls = await TLSStream.wrap(
+                    outbound,
+                    hostname=decision.host,
+                    ssl_context=opening.towards_hosts,
+                    standard_compatible=False,
+                )
+        except ssl.SSLCertVerificationError as exc:
+            why = printable(exc.verify_message)
+            raise _Refused(
+                f"{decision.host} did not prove to be that host: {why}.", status=502, verdict="failed"
+            ) from exc
+        except (ssl.SSLError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError) as exc:
+            raise _Refused(f"{decision.host} does not speak TLS.", status=502, verdict="failed") from exc
+        return relay.Opened(tls)
 
     async def _read_head(self, inbound: relay.Inbound) -> tuple[h11.Connection, h11.Request]:
         seconds = self._limits.head_seconds

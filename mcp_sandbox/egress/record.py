@@ -29,6 +29,8 @@ class EgressRecord(Value):
     verdict: Verdict
     rule: str | None = None
     """The allow entry that decided."""
+    secrets: tuple[str, ...] = ()
+    """Names of the bound secrets whose values were put into the request."""
     reason: str
     """Why it was refused, failed or cut short; else the entry that allowed it."""
     bytes_up: int

@@ -5,7 +5,8 @@ Above: `egress.proxy`, which has decided that they may flow.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import ssl
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from anyio.abc import TaskGroup
+
+    from mcp_sandbox.egress.bound import Returning
 
 _CHUNK: Final = 64 * 1024
 """What is held of each direction, in bytes; the next read waits until it has been written."""
@@ -96,6 +99,35 @@ class Inbound(ByteStream):
         await self._stream.aclose()
 
 
+class Opened(ByteStream):
+    """TLS that is opened here, whose failures are those of a connection: hostile bytes are no error of ours."""
+
+    def __init__(self, tls: ByteStream) -> None:
+        self._tls = tls
+
+    async def receive(self, max_bytes: int = _CHUNK) -> bytes:
+        """Receive what was decrypted."""
+        try:
+            return await self._tls.receive(max_bytes)
+        except ssl.SSLError as exc:
+            raise anyio.BrokenResourceError from exc
+
+    async def send(self, item: bytes) -> None:
+        """Encrypt and send."""
+        try:
+            await self._tls.send(item)
+        except ssl.SSLError as exc:
+            raise anyio.BrokenResourceError from exc
+
+    async def send_eof(self) -> None:
+        """Do nothing: TLS ends both directions at once."""
+
+    async def aclose(self) -> None:
+        """Close both directions."""
+        with suppress(ssl.SSLError):
+            await self._tls.aclose()
+
+
 class Outbound(ByteStream):
     """A connection to a host; `count(up, down)` hears of every byte, and may raise `Ended`.
 
@@ -159,10 +191,12 @@ async def forward(
     request: h11.Request,
     *,
     on_answer: Callable[[], None],
+    returning: Returning | None = None,
 ) -> bool:
     """Send one request, its body still to be read from `client`, and return the response to it.
 
-    `on_answer` is called before the first byte of the response. Returns whether `client` may ask again.
+    `on_answer` is called before the first byte of the response, which passes through `returning`. Returns whether
+    `client` may ask again.
 
     Raises:
         Ended: The body or the response does not end as HTTP has it.
@@ -173,7 +207,7 @@ async def forward(
         await client.send(http.send(h11.InformationalResponse(status_code=100, headers=[])))
     async with _together() as tasks:
         tasks.start_soon(_send_body, client, http, host, out)
-        await _return_response(client, http, host, out, on_answer)
+        await _return_response(client, http, host, out, on_answer, returning or _AsItComes())
         # A host may answer before it has the whole body; the rest of it then goes nowhere.
         tasks.cancel_scope.cancel()
     if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
@@ -198,14 +232,38 @@ async def _return_response(
     host: Outbound,
     out: h11.Connection,
     on_answer: Callable[[], None],
+    returning: Returning | _AsItComes,
 ) -> None:
     while not isinstance(event := await _next_event(out, host, "the host"), h11.EndOfMessage):
         if isinstance(event, h11.Response):
+            try:
+                response = returning.head(head.returned(event))
+            except ValueError as exc:
+                raise Ended(str(exc)) from None
             on_answer()
-            await client.send(http.send(head.returned(event)))
+            await client.send(http.send(response))
         elif isinstance(event, h11.Data):
-            await client.send(http.send(h11.Data(data=event.data)))
+            await _send_data(client, http, returning.data(bytes(event.data)))
+    await _send_data(client, http, returning.rest())
     await client.send(http.send(h11.EndOfMessage()))
+
+
+async def _send_data(client: Inbound, http: h11.Connection, data: bytes) -> None:
+    if data:
+        await client.send(http.send(h11.Data(data=data)))
+
+
+class _AsItComes:
+    """A response that nothing is taken out of."""
+
+    def head(self, response: h11.Response) -> h11.Response:
+        return response
+
+    def data(self, data: bytes) -> bytes:
+        return data
+
+    def rest(self) -> bytes:
+        return b""
 
 
 async def _next_event(http: h11.Connection, stream: ByteStream, peer: str) -> h11.Event:

@@ -31,7 +31,7 @@ def describe(language: Language, policy: Policy) -> str:
         _files(policy),
         *_files_out(policy),
         _network(policy),
-        *_secrets(policy),
+        *_secrets(language, policy),
         _installed(policy),
         *_packages(policy),
         f"Limits: {policy.timeout_seconds:g} s unless you ask for up to {policy.max_timeout_seconds:g} s, "
@@ -88,13 +88,22 @@ def _network(policy: Policy) -> str:
     return f"There is no network but these hosts, over HTTP(S) through the proxy that is set: {_some(hosts)}."
 
 
-def _secrets(policy: Policy) -> Sequence[str]:
-    if not policy.secrets:
-        return ()
-    return (
-        f"Environment variables with secrets: {_some(policy.secrets)}. Use them without printing them: "
-        "their values are taken out of what comes back.",
-    )
+def _secrets(language: Language, policy: Policy) -> Sequence[str]:
+    uses = policy.secrets_of(language)
+    given = [name for name, use in uses.items() if not use.hosts]
+    bound = [f"{name} ({' '.join(use.hosts)})" for name, use in uses.items() if use.hosts]
+    said = []
+    if given:
+        said.append(
+            f"Environment variables with secrets: {_some(given)}. Use them without printing them: "
+            "their values are taken out of what comes back."
+        )
+    if bound:
+        said.append(
+            f"Environment variables that stand for secrets: {_some(bound)}. Send them as they are, in a header of an "
+            "https request to the host named: the value is put in on the way."
+        )
+    return said
 
 
 def _some(names: Sequence[str]) -> str:

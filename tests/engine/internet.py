@@ -42,6 +42,10 @@ class Internet:
         """Content by host and path."""
         self.moved: dict[tuple[str, str], str] = {}
         """Where the rest is said to be, by host and path."""
+        self.echoes: set[tuple[str, str]] = set()
+        """What answers with the headers that it was sent, by host and path."""
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
+        """Every request: host, path and headers, their names in small letters."""
         self.asked: list[str] = []
         """What the upstream proxy was asked to connect to."""
         self._servers: list[ThreadingHTTPServer] = []
@@ -161,6 +165,11 @@ def _pages(world: Internet) -> type[BaseHTTPRequestHandler]:
             host = self.headers["Host"].partition(":")[0]
             place = host, self.path.partition("?")[0]
             content = world.pages.get(place)
+            world.requests.append(
+                (host, self.path, {name.lower(): value for name, value in self.headers.items()})
+            )
+            if place in world.echoes:
+                content = str(self.headers).encode()
             if location := world.moved.get(place):
                 self.send_response(302)
                 self.send_header("Location", location)

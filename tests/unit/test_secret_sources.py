@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from mcp_sandbox import secret_sources
+from mcp_sandbox.config.policy import SecretUse
 from mcp_sandbox.config.settings import SecretSettings
 from mcp_sandbox.secret_sources import SecretSources
 
@@ -25,7 +26,9 @@ VALUE = "s3cr3t-value"
 async def fetch(environ: dict[str, str] | None = None, **source: object) -> Fetched:
     with anyio.fail_after(20):
         settings = SecretSettings.model_validate(source)
-        return await SecretSources({"KEY": settings}, environ or dict(os.environ)).fetch()
+        return await SecretSources({"KEY": settings}, environ or dict(os.environ)).fetch(
+            {"KEY": SecretUse(name="KEY")}
+        )
 
 
 def told(fetched: Fetched) -> str:
@@ -127,7 +130,9 @@ async def test_the_other_secrets_are_fetched_though_one_is_missing() -> None:
         "B": SecretSettings(env="THERE"),
         "C": SecretSettings(env="GONE"),
     }
-    fetched = await SecretSources(sources, {"THERE": VALUE}).fetch()
+    fetched = await SecretSources(sources, {"THERE": VALUE}).fetch(
+        {name: SecretUse(name=name) for name in sources}
+    )
     assert fetched.values == {"B": VALUE.encode()}
     assert "the secret A " in str(fetched.missing)
     assert VALUE not in repr(fetched)

@@ -71,3 +71,47 @@ def test_a_source_that_is_none_is_an_error_that_shows_no_value(user: User, sourc
 def test_a_folder_cannot_have_itself_given_secrets(user: User) -> None:
     user.folder("a", '[secrets]\nAPI_KEY = { env = "X" }\n')
     assert "`secrets` is never accepted in a folder's own file" in user.refused(workspace="~/a")
+
+
+BOUND = """
+[workspaces.w.egress]
+allow = ["api.example.com", "*.wild.example:8443", "http://plain.example"]
+[workspaces.w.secrets]
+API_KEY = {{ env = "X", hosts = [{host}] }}
+"""
+
+
+@pytest.mark.parametrize("host", ['"api.example.com"', '"API.example.com.:443"', '"a.wild.example:8443"', ""])
+def test_a_secret_is_bound_to_hosts_that_the_workspace_allows(user: User, host: str) -> None:
+    user.write(BOUND.format(host=host))
+    policy = user.load(workspace="w").policy
+    assert len(policy.bound_hosts) == bool(host)
+    assert policy.secrets_of("python").keys() == policy.secrets_of("shell").keys() == {"API_KEY"}
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ('"evil.example"', "egress.allow does not name"),
+        ('"api.example.com:8443"', "egress.allow does not name"),
+        ('"plain.example"', "egress.allow does not name"),
+        ('"wild.example:8443"', "egress.allow does not name"),
+        ('"*.wild.example:8443"', "it is not a host name"),
+        ('"10.0.0.1"', "to a name alone"),
+        ('"https://api.example.com"', "is not host:port"),
+        ('"user@api.example.com"', "a user name"),
+    ],
+)
+def test_a_secret_is_bound_to_no_other(user: User, host: str, words: str) -> None:
+    user.write(BOUND.format(host=host))
+    assert words in user.refused(workspace="w")
+
+
+def test_a_secret_is_for_the_tools_that_are_named(user: User) -> None:
+    user.write(SECRETS.format(name="API_KEY", source='{ env = "X", tools = ["execute_python"] }'))
+    policy = user.load(workspace="w").policy
+    assert policy.secrets_of("python").keys() == {"API_KEY"}
+    assert policy.secrets_of("shell") == {}
+    for tools in ("[]", '["run"]', '"execute_python"'):
+        user.write(SECRETS.format(name="API_KEY", source=f'{{ env = "X", tools = {tools} }}'))
+        assert "API_KEY.tools" in user.refused(workspace="w")
