@@ -152,7 +152,8 @@ async def test_a_file_of_200_mebibytes_comes_out_and_can_be_had(engine_host: str
     ],
 )
 async def test_files_come_out_however_a_program_ends(configure: Configure, end: str, status: str) -> None:
-    made = await make(configure(), f"open('made.txt', 'w').write('made')\n{end}\n", timeout_seconds=5)
+    small = {"memory": 128 * MIB, "scratch_size": 16 * MIB, "tmp_size": 16 * MIB, "shm_size": 16 * MIB}
+    made = await make(configure(**small), f"open('made.txt', 'w').write('made')\n{end}\n", timeout_seconds=5)
     assert made.result.status == status
     assert made.files == {"made.txt": b"made"}
 
