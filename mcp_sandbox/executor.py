@@ -113,10 +113,12 @@ class Executor:
             ]
             given = {**secrets.values, **{secret.name: secret.placeholder for secret in bound}}
             planned = plan(request, self.policy, given, self._authorities())
-            # A replay is in the image of then, whatever was in it.
-            layer = None if replay_of else await self._layer(planned, run, entry)
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
-            with collecting(entry.run_id, self.record.staging(entry.run_id), redactor) as files:
+            staging = self.record.staging(entry.run_id)
+            reached = ConnectionLog(entry, staging, redactor.json)
+            with collecting(entry.run_id, staging, redactor) as files:
+                # A replay is in the image of then, whatever was in it.
+                layer = None if replay_of else await self._layer(planned, run, entry, reached)
                 async with (
                     self._slot(run.progress),
                     self._sandbox(planned, layer) as (sandbox, program, view),
@@ -129,7 +131,7 @@ class Executor:
                             streams,
                             files,
                             run.stop,
-                            self._egress(run, planned, entry, redactor, bound),
+                            self._egress(run, planned, reached, bound),
                             run.progress,
                             run.at_terminal,
                         )
@@ -195,7 +197,7 @@ class Executor:
         return [read_authorities(bundle)] if bundle else []
 
     def _egress(
-        self, run: Run, planned: Plan, entry: Entry, redactor: Redactor, bound: Sequence[BoundSecret]
+        self, run: Run, planned: Plan, reached: ConnectionLog, bound: Sequence[BoundSecret]
     ) -> Callable[[ByteStream], Awaitable[None]] | None:
         """Return what answers the run's connections to the outside; None where it may have none."""
         settings = self.policy.egress
@@ -206,11 +208,10 @@ class Executor:
         # Who declined has somebody to ask all the same: a sandbox that waits serves this call too, and what the
         # program tries is known.
         allow = () if declined else settings.allow
-        kept = ConnectionLog(entry, self.record.staging(entry.run_id), redactor.json)
 
         def log(made: EgressRecord) -> None:
             run.connections.append(made)
-            kept.add(made)
+            reached.add(made)
 
         proxy = EgressProxy(
             replace(EgressPolicy.parse(allow, workspace=self.policy.workspace), declined=declined),
@@ -222,16 +223,11 @@ class Executor:
         )
         return proxy.serve
 
-    async def _layer(self, planned: Plan, run: Run, entry: Entry) -> Layer | None:
+    async def _layer(self, planned: Plan, run: Run, entry: Entry, reached: ConnectionLog) -> Layer | None:
         """Return the packages of this run, installed first where they are not there; None where it has none."""
         if self.layers is None:
             return None
-        made: list[EgressRecord] = []
-        try:
-            layer = await self.layers.layer_for(planned.inline, Watch(run.install_goes_on, made.append))
-        finally:
-            if made:
-                entry.note(packages_egress=[each.model_dump(mode="json") for each in made])
+        layer = await self.layers.layer_for(planned.inline, Watch(run.install_goes_on, reached.add))
         if layer:
             entry.note(packages=layer.facts())
         return layer

@@ -16,6 +16,7 @@ import json
 import os
 import py_compile
 import shutil
+import site
 import subprocess
 import sys
 import sysconfig
@@ -48,6 +49,17 @@ def make_environment(shared):
     ):  # the image's Python is in one itself, which the new one passes over
         with open(os.path.join(packages_folder(), "image.pth"), "w") as path:
             path.write("import site; site.addsitedir(%r)\n" % sysconfig.get_path("purelib"))
+
+    if not shared:
+        bring_figures()
+
+
+def bring_figures():
+    """Let figures come back from programs that see none of the image's packages: the image may have a hook for that."""
+    for folder in site.getsitepackages():
+        for name in ("sandbox_figures.py", "sandbox_figures.pth"):
+            if os.path.isfile(os.path.join(folder, name)):
+                shutil.copy(os.path.join(folder, name), packages_folder())
 
 
 def packages_folder():
