@@ -99,7 +99,9 @@ def _print_decisions(shown: Sequence[EgressDecision]) -> None:
             f"{made.bytes_up:,}",
             f"{made.bytes_down:,}",
             duration(made.duration_ms),
-            made.rule if made.verdict == "allowed" and made.rule else made.reason,
+            ", with ".join(
+                [made.rule if made.verdict == "allowed" and made.rule else made.reason, *made.secrets]
+            ),
         )
         for made in shown
     ]

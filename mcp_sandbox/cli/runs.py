@@ -377,6 +377,7 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     facts = dict(closing.get("facts") or {})
     for made in facts.pop("egress", ())[:SHOWN_CONNECTIONS]:
         sizes = f"{made['bytes_up']:,} bytes up, {made['bytes_down']:,} down"
+        sizes += "".join(f", with {name}" for name in made.get("secrets", ()))
         yield "egress", f"{made['verdict']} {made['host']}:{made['port']}, {sizes}, {made['duration_ms']} ms"
     for fact, value in facts.items():
         yield fact.replace("_", " "), str(value)

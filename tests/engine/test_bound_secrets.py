@@ -87,6 +87,7 @@ async def test_real_clients_use_it_without_holding_it_and_it_is_nowhere_else(
             assert (host, said.removeprefix("user:")) == ("api.test", VALUE)
             assert "*" * 12 in result["stdout"]  # what the host repeats is written over
             assert not leaks_in(json.dumps(result).encode()), name
+        used = result["run_id"]
 
         # Another host gets what the program holds, through TLS that nobody opens.
         held = (await client.shell('printf %s "$API_KEY"'))["stdout"]
@@ -122,6 +123,8 @@ async def test_real_clients_use_it_without_holding_it_and_it_is_nowhere_else(
         with suppress(OSError):
             assert not leaks_in(file.read_bytes()), file
     with reading(Folder(tmp_path / "audit")) as reader:
+        made = reader.get(used).closing["data"]["facts"]["egress"]
+        assert ["API_KEY"] in [connection["secrets"] for connection in made]
         assert reader.get(run_id).policy["secret_use"][0]["hosts"] == ["api.test"]
 
 
