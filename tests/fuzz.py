@@ -1,19 +1,21 @@
 """Fuzzing by coverage of what reads hostile bytes; `scripts/fuzz` runs it, in a time that is given.
 
 What must hold stands in the unit tests, as properties: atheris only looks for inputs by another way than hypothesis
-does. What it finds is kept where hypothesis finds it again: the next `pytest` fails with it, until it is repaired and
-stands beside the property as an `@example`.
+does. What it finds is printed as the property's arguments, and is kept beside the property, as an `@example`.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hypothesis.errors import UnsatisfiedAssumption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +47,25 @@ def fuzzed(name: str) -> Callable[[bytes], object]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look there
     spec.loader.exec_module(module)
-    return getattr(module, test).hypothesis.fuzz_one_input
+    property_ = getattr(module, test).hypothesis
+    property_.inner_test = telling(property_.inner_test)
+    return property_.fuzz_one_input
+
+
+def telling(test: Callable[..., None]) -> Callable[..., None]:
+    """Return the test, which prints its arguments where it fails."""
+
+    @functools.wraps(test)
+    def tell(*arguments: object, **named: object) -> None:
+        try:
+            test(*arguments, **named)
+        except UnsatisfiedAssumption:
+            raise
+        except BaseException:
+            print(f"broken by {arguments or ''}{named or ''}", file=sys.stderr)
+            raise
+
+    return tell
 
 
 def fuzz(name: str, seconds: int) -> None:
@@ -55,7 +75,9 @@ def fuzz(name: str, seconds: int) -> None:
     (KEPT / name).mkdir(parents=True, exist_ok=True)
     with atheris.instrument_imports(include=["mcp_sandbox"]):
         take = fuzzed(name)
-    arguments = [f"-max_total_time={seconds}", f"-artifact_prefix={KEPT}/", "-print_final_stats=1"]
+    # Long inputs from the start: of a short one hypothesis makes nothing, so there would be no coverage to go by.
+    lengths = ["-len_control=0", "-max_len=1024"]
+    arguments = [*lengths, f"-max_total_time={seconds}", f"-artifact_prefix={KEPT}/", "-print_final_stats=1"]
     atheris.Setup([sys.argv[0], *arguments, str(KEPT / name)], take)
     atheris.Fuzz()
 
