@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mcp_sandbox.config.settings import GVISOR
 from mcp_sandbox.doctor.finding import Finding
-from mcp_sandbox.engines.docker.errors import build_command
+from mcp_sandbox.engines.docker.errors import build_command, runtime_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,9 +153,7 @@ def _runtime(survey: Survey, policy: Policy) -> Finding:
         check="runtime",
         state="failed",
         says=f"{name} is not known to the engine (known: {known})",
-        remedy="Install gVisor and register it: `sudo runsc install`, then restart Docker."
-        if name == GVISOR
-        else "Register it in daemon.json, or set another `runtime`.",
+        remedy=runtime_advice(name, survey.facts.product),
     )
 
 

@@ -16,8 +16,7 @@ import anyio
 import anyio.to_thread
 import docker.errors
 
-from mcp_sandbox.config.settings import GVISOR
-from mcp_sandbox.engines.docker.errors import FOREIGN, build_command
+from mcp_sandbox.engines.docker.errors import FOREIGN, build_command, runtime_advice
 from mcp_sandbox.engines.docker.lockdown import LABEL, container_config
 from mcp_sandbox.engines.docker.podman import podman_config
 from mcp_sandbox.engines.docker.stream import AttachStream
@@ -286,7 +285,7 @@ def refuse_unsafe(spec: SandboxSpec, facts: EngineFacts) -> None:
         raise RuntimeMissing(
             f"the engine does not know the runtime {spec.runtime} "
             f"(it has {', '.join(sorted(facts.runtimes))}).",
-            next_step=_how_to_have(spec.runtime, facts),
+            next_step=runtime_advice(spec.runtime, facts.product),
         )
     if not facts.filters_system_calls and not spec.unsafe_allow_unconfined_seccomp:
         raise EngineUnsafe(
@@ -294,20 +293,6 @@ def refuse_unsafe(spec: SandboxSpec, facts: EngineFacts) -> None:
             next_step="Start the engine with its default profile, or set "
             "unsafe_allow_unconfined_seccomp = true.",
         )
-
-
-def _how_to_have(runtime: str, facts: EngineFacts) -> str:
-    if facts.product == "Podman":
-        return (
-            f"Podman's Docker API starts all under its default: make {runtime} that (`runtime` under [engine] in "
-            "containers.conf), or set another `runtime`."
-        )
-    if runtime == GVISOR:
-        return (
-            "Install gVisor and register it with the engine (`sudo runsc install`, then restart Docker), or set "
-            "another `runtime`."
-        )
-    return "Register it with the engine, or set another `runtime`."
 
 
 def _sweep(connection: Connection, labels: Mapping[str, str], is_dead: Callable[[str], bool]) -> int:

@@ -12,6 +12,7 @@ import docker.errors
 import requests.exceptions
 import urllib3.exceptions
 
+from mcp_sandbox.config.settings import GVISOR
 from mcp_sandbox.errors import (
     EngineDenied,
     EngineError,
@@ -95,6 +96,21 @@ def build_command(image: str) -> str:
     if "mcp-sandbox/" in image:
         return "Run `mcp-sandbox image build` once."
     return "Build or pull it on that engine, or set another `image`."
+
+
+def runtime_advice(runtime: str, product: str) -> str:
+    """Return the sentence that says how an engine, Docker or Podman, comes to have this runtime."""
+    if product == "Podman":
+        return (
+            f"Podman's Docker API starts all under its default: make {runtime} that (`runtime` under [engine] in "
+            "containers.conf), or set another `runtime`."
+        )
+    if runtime == GVISOR:
+        return (
+            "Install gVisor and register it with the engine (`sudo runsc install`, then restart Docker), or set "
+            "another `runtime`."
+        )
+    return "Register it with the engine, or set another `runtime`."
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -71,9 +71,15 @@ def survey(connection: Connection, image: str) -> Survey:
             facts=facts,
             kernel=str(info.get("KernelVersion", "")),
             cgroup_driver=str(info.get("CgroupDriver", "")),
-            runc_version=str(components.get("runc", {}).get("Version", "")),
+            runc_version=_runc_version(components),
             image=_image(client, image),
         )
+
+
+def _runc_version(components: dict[str, Any]) -> str:
+    # Podman's name for it, and the program's own words: "runc version 1.1.5", and more lines.
+    runc = components.get("runc") or components.get("OCI Runtime (runc)") or {}
+    return str(runc.get("Version", "")).partition("\n")[0].removeprefix("runc version ")
 
 
 def _image(client: APIClient, name: str) -> ImageFacts | None:

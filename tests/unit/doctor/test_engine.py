@@ -121,3 +121,11 @@ def test_under_gvisor_root_and_an_old_runc_are_of_no_concern() -> None:
 )
 def test_an_old_image_is_to_be_built_again(image: ImageFacts, state: str) -> None:
     assert judged(replace(SURVEY, image=image))["image"] == state
+
+
+def test_the_remedy_for_a_missing_runtime_is_the_engines_own() -> None:
+    for product, remedy in (("Docker", "runsc install"), ("Podman", "containers.conf")):
+        survey = with_facts(runtimes=frozenset({"runc"}), product=product)
+        [finding] = [found for found in judge(survey, Policy(runtime="runsc")) if found.check == "runtime"]
+        assert finding.state == "failed"
+        assert remedy in finding.remedy
