@@ -51,6 +51,7 @@ def inside(own_authority: Authority, authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     context.load_verify_locations(cadata=own_authority.pem.decode())
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # Python's default from 3.13 on
     return context
 
 
