@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -23,7 +24,7 @@ from mcp_sandbox.errors import ConfigError, PackagesUnavailable
 from mcp_sandbox.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from mcp_sandbox.config.policy import Policy
     from mcp_sandbox.dependencies.build import Installer
@@ -145,7 +146,7 @@ class Layers:
         key = layer_key(lock, base, shared=shared)
         image = await self._images.find(key)
         if not image:
-            async with self._building:
+            async with self._one_at_once(watch):
                 image = await self._images.find(key) or await self._build(
                     key, lock, base, watch, shared=shared
                 )
@@ -175,13 +176,24 @@ class Layers:
         from mcp_sandbox.locks.requirements import read_requirements
 
         name = hashlib.sha256(f"{inline.sha256} {base.id}".encode()).hexdigest() + RESOLVED
+        text = await anyio.to_thread.run_sync(kept, self._folder, name)
+        if text is None:
+            async with self._one_at_once(watch):
+                text = await anyio.to_thread.run_sync(kept, self._folder, name)
+                if text is None:
+                    watch.progress(Installing(0, 0, "Finding out which versions to install"))
+                    text = (await self._installer().resolve(base.id, inline, watch=watch)).text
+                    await anyio.to_thread.run_sync(keep, self._folder, name, text)
+        await anyio.to_thread.run_sync(keep, self._folder, name, text)
+        return read_requirements(text, whole=True)
+
+    @asynccontextmanager
+    async def _one_at_once(self, watch: Watch) -> AsyncIterator[None]:
+        """Wait for an installation that goes on: it may be the very one that is wanted."""
+        if self._building.locked():
+            watch.progress(Installing(0, 0, "Waiting for another installation"))
         async with self._building:
-            text = await anyio.to_thread.run_sync(kept, self._folder, name)
-            if text is None:
-                watch.progress(Installing(0, 0, "Finding out which versions to install"))
-                text = (await self._installer().resolve(base.id, inline, watch=watch)).text
-            await anyio.to_thread.run_sync(keep, self._folder, name, text)
-            return read_requirements(text, whole=True)
+            yield
 
     def _installer(self) -> Installer:
         from mcp_sandbox.dependencies.build import Installer  # most servers never install

@@ -87,8 +87,9 @@ class DockerLayers:
                 self._connection.forget_image(name_of(key))
                 return made
 
-        # Not abandoned: the context is closed by who gave it, and a half-made image would be nobody's.
-        return await anyio.to_thread.run_sync(build, limiter=self._threads)
+        # Abandoned, or a server's end would wait for it. Whoever gave the context closes it, which breaks off the
+        # build; a build that was through with it leaves the whole layer, under its key.
+        return await anyio.to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._threads)
 
 
 def name_of(key: str) -> str:

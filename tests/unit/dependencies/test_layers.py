@@ -138,6 +138,7 @@ async def test_calls_at_once_make_one_layer_and_later_ones_none(tmp_path: Path) 
                     tasks.start_soon(call)
             await call()
     assert {layer.image for layer in found} == {f"sha256:{1:064}"}
+    assert "Waiting for another installation" in {each.line for each in world.seen}
     [names] = world.images.names
     assert names[0] == "Dockerfile"
     assert "environment/small.py" in names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 from mcp_sandbox.dependencies.tree import Tree
 from mcp_sandbox.errors import PackagesUnavailable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BASE = "sha256:" + "0" * 64
 PYTHON = b"/usr/bin/python3.11"
@@ -127,6 +124,19 @@ def test_a_file_that_was_kept_back_ends_it(tmp_path: Path) -> None:
     tree.refused(b"files/000000", "too_large")
     with pytest.raises(PackagesUnavailable, match="not all files came out: too large"):
         tree.finish()
+    tree.close()
+
+
+def test_a_disk_that_is_full_is_told_as_that(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, BASE, {})
+    tree.close()
+    tree._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115  # the tree closes it
+    entries = PYTHON + b"\x00644 a\x00"
+    tree.begin(b"entries", len(entries))
+    tree.write(entries)
+    with pytest.raises(PackagesUnavailable, match="no space left on device") as raised:
+        tree.finish()
+    assert "Make room" in str(raised.value)
     tree.close()
 
 
