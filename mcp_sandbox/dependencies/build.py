@@ -80,7 +80,7 @@ class Installer:
             EngineError: The engine failed.
         """
         task = f"do install\nshared {shared:d}\nwhole {lock.whole:d}\n"
-        following = _Following(watch, steps=len(lock.packages))
+        following = _Following(watch, steps=lock.count)
         await self._run(image, task, lock.text, tree, following)
         return tree.finish()
 

@@ -61,7 +61,7 @@ class Layer:
         """Return what the record says of it, beside the image."""
         return {
             "lock_sha256": self.lock.sha256,
-            "packages": len(self.lock.packages),
+            "packages": self.lock.count,
             "base": self.base.id,
             "platform": self.base.platform,
         }
@@ -159,7 +159,7 @@ class Layers:
             LAYER: key,
             f"{LAYER}.version": __version__,
             f"{LAYER}.lock": lock.sha256,
-            f"{LAYER}.packages": str(len(lock.packages)),
+            f"{LAYER}.packages": str(lock.count),
             f"{LAYER}.base": base.id,
             f"{LAYER}.base-name": self._policy.image,
             f"{LAYER}.platform": base.platform,

@@ -60,6 +60,11 @@ class Lock:
         return "".join(f"{package}\n" for package in self.packages)
 
     @property
+    def count(self) -> int:
+        """How many packages there are; one can have several lines, each for another platform."""
+        return len({package.name for package in self.packages})
+
+    @property
     def sha256(self) -> str:
         """Lower-case hex of the text, and of what pip is to make of it."""
         return hashlib.sha256(f"{self.whole}\n{self.text}".encode()).hexdigest()
