@@ -32,7 +32,8 @@ for code in iter(sys.stdin.readline, ""):
         client=client, image=sys.argv[2], lang="python", keep_template=True, commit_container=False,
         skip_environment_setup=True, runtime_configs={"network_mode": "none", "user": "root"},
     ) as session:
-        print(session.run(code).exit_code, flush=True)
+        exit_code = session.run(code).exit_code
+    print(exit_code, flush=True)
 """
 """Runs each line of stdin in a session of its own, as its documentation does; without the pip environment that it
 else makes in every container."""
