@@ -296,7 +296,7 @@ async def test_an_engine_killed_in_the_middle_of_a_run_is_found_again_when_it_is
 
     await engine("up")
     try:
-        host = (await engine("env")).strip().partition("DOCKER_HOST=")[2]
+        host = (await engine("env")).partition("DOCKER_HOST=")[2].split()[0]
         own = docker.APIClient(host, timeout=60)
         await anyio.to_thread.run_sync(
             lambda: own.load_image(engine_client.get_image("mcp-sandbox/minimal"), quiet=True)

@@ -25,7 +25,7 @@ from mcp_sandbox.model import ExecutionRequest, ExecutionResult
 from mcp_sandbox.replay import image_changes, policy_now, recorded, replay
 from mcp_sandbox.server import create_server
 from mcp_sandbox.server.flight import Flights
-from tests.conftest import IMAGE, ours
+from tests.conftest import IMAGE, gone
 from tests.package_index import Index, digest, lock_of, make_wheel, serving
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ async def test_what_cannot_be_installed_leaves_nothing_and_says_why_in_pips_word
     assert 'under [workspaces.w.dependencies]: allow = ["files.elsewhere.example:443"]' in said
 
     assert {image["Id"] for image in engine_client.images(all=True)} == before
-    assert not ours(engine_client)
+    await gone(engine_client)
     assert not list((tmp_path / "audit" / "packages").glob("*"))
 
 
