@@ -60,7 +60,7 @@ async def at_rest(bench: Bench) -> str:
         waiting = anonymous(bench.engine.stats(container["Id"], stream=False))
     bench.expect(server <= 110 * MIB, "server ≤ 110 MiB")
     bench.expect(waiting <= 12 * MIB, "waiting sandbox ≤ 12 MiB")
-    bench.expect(idle <= 0.002, "an idle server takes no CPU")
+    bench.expect(idle < 0.005, "an idle server takes no CPU")  # the kernel counts in hundredths of a second
     return (
         "### At rest\n\n| | |\n|---|---:|\n"
         f"| memory of the server | {server / MIB:.1f} MiB |\n"

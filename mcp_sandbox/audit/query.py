@@ -32,7 +32,7 @@ _FEW = 4000
 """Runs whose code can be read through in a few milliseconds."""
 
 _CODE_HAS = (
-    "EXISTS (SELECT 1 FROM contents WHERE contents.run = runs.id AND contents.role = 'code'"
+    "EXISTS (SELECT 1 FROM contents WHERE contents.run = {} AND contents.role = 'code'"
     " AND CAST(contents.body AS TEXT) LIKE ? ESCAPE '\\')"
 )
 _HAS_ARTIFACT = "EXISTS (SELECT 1 FROM artifacts WHERE artifacts.run = runs.id AND artifacts.{} = ?)"
@@ -138,10 +138,11 @@ class Reader:
         few = self._are_few(where)
         if code_contains is not None:
             triples = _trigrams(code_contains)
-            where.add(_CODE_HAS, _like(code_contains))
             if not few and artifact is None:
                 source, number = "search CROSS JOIN runs ON runs.id = search.rowid", "search.rowid"
                 where.add("search MATCH ?", triples)
+            # Of the index's own number: the run's row is then looked up only where the code fits.
+            where.add(_CODE_HAS.format(number), _like(code_contains))
         if artifact is not None:
             column = _artifact_column(artifact)
             if few:

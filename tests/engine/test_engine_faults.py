@@ -101,7 +101,7 @@ async def test_a_server_starts_without_an_engine_and_works_when_one_is_there(
     engine_host: str, tmp_path: Path
 ) -> None:
     proxy = EngineProxy(engine_host, tmp_path / "engine.sock")
-    async with serving(configuration_file(tmp_path, proxy.host)) as server:
+    async with serving(configuration_file(tmp_path, proxy.host, ready=0)) as server:
         assert (await server.request("tools/list"))["result"]["tools"]
         text = await failure(server, "engine_unreachable")
         assert str(tmp_path / "engine.sock") in text
