@@ -174,7 +174,9 @@ async def test_what_cannot_be_installed_leaves_nothing_and_says_why_in_pips_word
 ) -> None:
     wheels = workspace.index.folder
     before = {image["Id"] for image in engine_client.images(all=True)}
-    others = set(ours(engine_client))  # of servers that were killed in tests before: the next start sweeps them
+    others = set(
+        ours(engine_client)
+    )  # of servers that were killed in tests before: the next start sweeps them
     tampered = make_wheel(wheels, "tampered")
     workspace.lock.write_text(lock_of(tampered))
     make_wheel(wheels, "tampered", files={"tampered.py": "another\n"})
