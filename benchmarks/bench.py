@@ -36,6 +36,8 @@ class Bench:
         self.quick = quick
         self.engine = docker.APIClient(host, timeout=30)
         self.rounds = 5 if quick else 21
+        self.slack = 1.5 if quick else 1.0
+        """What ratios may be off by: of five samples a median tells gross regressions alone."""
         self.failed: list[str] = []
 
     def until(self, seconds: float) -> float:

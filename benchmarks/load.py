@@ -39,7 +39,7 @@ async def sustained(bench: Bench) -> str:
         lines.append(
             f"| {width} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} × | {p50} | {p95} | {p99} | {errors} |"
         )
-        bench.expect(not errors and ours >= 0.9 * theirs, f"throughput at {width}")
+        bench.expect(not errors and bench.slack * ours >= theirs, f"throughput at {width}")
     return "\n".join(lines) + "\n"
 
 
