@@ -42,7 +42,7 @@ from mcp_sandbox.streams import Streams
 from mcp_sandbox.view import Folders
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from anyio.abc import ByteStream
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.artifacts import ArtifactCollector
     from mcp_sandbox.audit.record import Origin
     from mcp_sandbox.audit.store import Entry, Recorder
-    from mcp_sandbox.config.policy import Configuration
+    from mcp_sandbox.config.policy import Configuration, SecretUse
     from mcp_sandbox.config.settings import EgressSettings
     from mcp_sandbox.dependencies.layers import Layer, Layers
     from mcp_sandbox.egress.record import EgressRecord
@@ -106,11 +106,7 @@ class Executor:
             run.run_id = entry.run_id
             if secrets.missing:
                 raise secrets.missing
-            bound = [
-                BoundSecret.make(name, value, uses[name].hosts)
-                for name, value in secrets.values.items()
-                if uses[name].hosts
-            ]
+            bound = _bound(secrets.values, uses)
             given = {**secrets.values, **{secret.name: secret.placeholder for secret in bound}}
             planned = plan(request, self.policy, given, self._authorities())
             streams = run.streams = Streams(planned.program, run.watcher, redactor)
@@ -295,6 +291,13 @@ class Executor:
             environment=tuple(self.policy.secrets_of(request.language)),
             replay_of=replay_of,
         )
+
+
+def _bound(values: Mapping[str, bytes], uses: Mapping[str, SecretUse]) -> list[BoundSecret]:
+    """Return the secrets of which a program gets a placeholder, and some hosts the value."""
+    return [
+        BoundSecret.make(name, value, uses[name].hosts) for name, value in values.items() if uses[name].hosts
+    ]
 
 
 def _at_terminal(request: ExecutionRequest) -> dict[str, object]:

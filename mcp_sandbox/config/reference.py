@@ -45,6 +45,42 @@ def example_toml() -> str:
     return _PREAMBLE + "".join(_example_table(header, table) for header, table in TABLES.items())
 
 
+def _example(table: type[Settings]) -> list[str]:
+    """Return a table as somebody would write it, of which the defaults alone say little; empty for the others."""
+    if table is EgressSettings:
+        return [
+            "[workspaces.example.egress]",
+            'allow = ["api.example.com"]',
+            'upstream_proxy = ""',
+            'ca_bundle = ""',
+            *(
+                f"{key} = {written_toml(table, key, field.default)}"
+                for key, field in table.model_fields.items()
+                if isinstance(field.default, int | float)
+            ),
+        ]
+    if table is DependencySettings:
+        return [
+            "[workspaces.example.dependencies]",
+            'lock = "requirements.lock"',
+            'index = ""',
+            "allow = []",
+            'inline = "deny"',
+            'inline_names = ["requests", "rich"]',
+            'source_builds = "deny"',
+            'size_limit = "2GiB"',
+        ]
+    if table is SecretSettings:
+        return [
+            "[workspaces.example.secrets]",
+            'API_KEY = { env = "EXAMPLE_API_KEY" }',
+            'TOKEN = { file = "~/.token" }',
+            'PASSWORD = { command = ["pass", "show", "example"] }',
+            'OTHER = { keyring = "service:user" }',
+        ]
+    return []
+
+
 def _example_table(header: str, table: type[Settings]) -> str:
     lines = ["", *_comment(_sentence(table.__doc__))]
     if table is WorkspaceSettings:
@@ -58,39 +94,7 @@ def _example_table(header: str, table: type[Settings]) -> str:
     if table is MountSettings:
         example = ["[[workspaces.example.mounts]]", 'source = "~/models"', 'target = "/models"']
         return "\n".join([*lines, *(f"# {line}" for line in example)]) + "\n"
-    if table is EgressSettings:
-        example = [
-            "[workspaces.example.egress]",
-            'allow = ["api.example.com"]',
-            'upstream_proxy = ""',
-            'ca_bundle = ""',
-            *(
-                f"{key} = {written_toml(table, key, field.default)}"
-                for key, field in table.model_fields.items()
-                if isinstance(field.default, int | float)
-            ),
-        ]
-        return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
-    if table is DependencySettings:
-        example = [
-            "[workspaces.example.dependencies]",
-            'lock = "requirements.lock"',
-            'index = ""',
-            "allow = []",
-            'inline = "deny"',
-            'inline_names = ["requests", "rich"]',
-            'source_builds = "deny"',
-            'size_limit = "2GiB"',
-        ]
-        return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
-    if table is SecretSettings:
-        example = [
-            "[workspaces.example.secrets]",
-            'API_KEY = { env = "EXAMPLE_API_KEY" }',
-            'TOKEN = { file = "~/.token" }',
-            'PASSWORD = { command = ["pass", "show", "example"] }',
-            'OTHER = { keyring = "service:user" }',
-        ]
+    if example := _example(table):
         return "\n".join([*lines, *(f"#{line}" for line in example)]) + "\n"
     lines.append(header)
     for key, field in table.model_fields.items():

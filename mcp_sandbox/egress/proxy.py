@@ -26,7 +26,7 @@ from mcp_sandbox.egress.policy import InvalidHost, canonical_host, printable
 from mcp_sandbox.egress.record import EgressLimits, EgressRecord, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     import h11
     from anyio.abc import ByteStream
@@ -199,26 +199,35 @@ class EgressProxy:
         if target.scheme == "https" and self._opening and bound:
             await self._open(inbound, decision, exchange, self._opening, bound)
             return False
-        stream = await self._connect(decision, exchange)
-        exchange.verdict = "allowed"
-        last = anyio.current_time() + self._limits.connection_seconds
         more = False
+        async with self._reached(decision, exchange) as outbound:
+            exchange.verdict = "allowed"
+            if target.scheme == "https":
+                await self._tunnel(inbound, outbound, decision, exchange)
+            else:
+                rewritten = head.forwarded(request, target, decision.host)
+                more = await relay.forward(
+                    inbound, http, outbound, rewritten, on_answer=exchange.begin_answer
+                )
+        return more
+
+    @contextlib.asynccontextmanager
+    async def _reached(self, decision: Decision, exchange: _Exchange) -> AsyncIterator[relay.Outbound]:
+        """Yield a connection to a host, for as long as one may last.
+
+        Raises:
+            relay.Ended: It lasted too long, or nothing came over it for too long.
+        """
+        stream = await self._connect(decision, exchange)
+        last = anyio.current_time() + self._limits.connection_seconds
         try:
             with anyio.CancelScope() as patience:
-                outbound = relay.Outbound(stream, self._counter(exchange, patience, last))
-                if target.scheme == "https":
-                    await self._tunnel(inbound, outbound, decision, exchange)
-                else:
-                    rewritten = head.forwarded(request, target, decision.host)
-                    more = await relay.forward(
-                        inbound, http, outbound, rewritten, on_answer=exchange.begin_answer
-                    )
+                yield relay.Outbound(stream, self._counter(exchange, patience, last))
         finally:
             await _close(stream)
         if patience.cancelled_caught:
             raise relay.Ended(self._impatience(last))
         exchange.reason = decision.reason
-        return more
 
     async def _open(
         self,
@@ -268,28 +277,12 @@ class EgressProxy:
         except head.BadRequest as exc:
             raise _Refused(f"{exc}.", status=400) from exc
         rewritten, used = bound.put_in(head.forwarded(request, target, decision.host))
-        stream = await self._connect(decision, exchange)
-        last = anyio.current_time() + self._limits.connection_seconds
-        more = False
-        try:
-            with anyio.CancelScope() as patience:
-                outbound = relay.Outbound(stream, self._counter(exchange, patience, last))
-                tls = relay.Outbound(await self._verified(outbound, decision, opening), lambda up, down: None)
-                exchange.verdict, exchange.secrets = "allowed", used
-                more = await relay.forward(
-                    inbound,
-                    http,
-                    tls,
-                    rewritten,
-                    on_answer=exchange.begin_answer,
-                    returning=bound.returning(),
-                )
-        finally:
-            await _close(stream)
-        if patience.cancelled_caught:
-            raise relay.Ended(self._impatience(last))
-        exchange.reason = decision.reason
-        return more
+        async with self._reached(decision, exchange) as outbound:
+            tls = relay.Outbound(await self._verified(outbound, decision, opening), lambda up, down: None)
+            exchange.verdict, exchange.secrets = "allowed", used
+            return await relay.forward(
+                inbound, http, tls, rewritten, on_answer=exchange.begin_answer, returning=bound.returning()
+            )
 
     async def _verified(
         self, outbound: relay.Outbound, decision: Decision, opening: TlsOpening

@@ -112,15 +112,21 @@ async def test_the_official_client_is_given_the_same_in_both_eras(mode: Mode, co
     server = StdioServerParameters(command=command, args=arguments, env=environment(configuration.parent))
     with anyio.fail_after(4 * ANSWER_SECONDS):
         async with Client(server, mode=mode) as client:
-            said: Said = {"tools": [tool.name for tool in (await client.list_tools()).tools]}
-            for name, (tool, given) in CALLS.items():
-                result = await client.call_tool(tool, given)
-                said[name] = {
-                    "structured": result.structured_content,
-                    "text": result.content[0].text,
-                    "error": bool(result.is_error),
-                }
+            said = await said_to(client)
     await same_for(said, configuration)
+
+
+async def said_to(client: Client) -> Said:
+    """Return what the official client is told."""
+    said: Said = {"tools": [tool.name for tool in (await client.list_tools()).tools]}
+    for name, (tool, given) in CALLS.items():
+        result = await client.call_tool(tool, given)
+        said[name] = {
+            "structured": result.structured_content,
+            "text": result.content[0].text,
+            "error": bool(result.is_error),
+        }
+    return said
 
 
 @pytest.mark.parametrize("client", ["mcp1", "fastmcp"])

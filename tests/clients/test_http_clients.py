@@ -13,10 +13,9 @@ import anyio.to_thread
 import pytest
 from mcp import Client
 
-from tests.clients.calls import CALLS
 from tests.clients.http_server import serving_http
 from tests.clients.raw import ANSWER_SECONDS, END_SECONDS
-from tests.clients.test_clients import configuration, same_for  # noqa: F401  # a fixture
+from tests.clients.test_clients import configuration, said_to, same_for  # noqa: F401  # a fixture
 from tests.engine.sandboxes import SLEEP, none_left, runs, sleeping
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from docker import APIClient
     from mcp.client import Mode
 
-    from tests.clients.test_clients import Said
 
 pytestmark = pytest.mark.engine
 
@@ -34,14 +32,7 @@ pytestmark = pytest.mark.engine
 async def test_the_official_client_is_given_the_same_as_over_stdio(mode: Mode, configuration: Path) -> None:  # noqa: F811  # the fixture
     with serving_http(configuration) as server, anyio.fail_after(4 * ANSWER_SECONDS):
         async with Client(server.transport(), mode=mode) as client:
-            said: Said = {"tools": [tool.name for tool in (await client.list_tools()).tools]}
-            for name, (tool, given) in CALLS.items():
-                result = await client.call_tool(tool, given)
-                said[name] = {
-                    "structured": result.structured_content,
-                    "text": result.content[0].text,
-                    "error": bool(result.is_error),
-                }
+            said = await said_to(client)
     await same_for(said, configuration)
 
 

@@ -393,7 +393,9 @@ async def test_a_folder_that_others_could_steer_is_refused(
         await store.list()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder to another user (chown) takes root")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="giving a folder to another user takes root: `sudo ./scripts/test`"
+)
 async def test_a_folder_of_somebody_else_is_refused_even_by_root(folder: Path, run: Run):
     store = AuditStore(folder)
     await run(store)

@@ -405,7 +405,9 @@ def test_a_folder_that_may_not_be_written_is_said_and_the_file_stays(client: Cli
     assert everything_in(path.parent) == {path: existing(client)}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="being another user than a file's owner takes root: `sudo ./scripts/test`"
+)
 def test_a_file_of_somebody_else_is_not_taken_from_them(open_home: Path) -> None:
     client = CLIENTS["zed"]
     path = lay(client, open_home, existing(client))

@@ -145,7 +145,9 @@ def test_trust_does_not_open_the_untrusted_profile(user: User) -> None:
     assert "is looser than the untrusted profile allows" in user.refused(workspace="a")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="giving a file to another user (chown) takes root")
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="giving a file to another user takes root: `sudo ./scripts/test`"
+)
 def test_an_agreement_that_somebody_else_wrote_is_none(user: User) -> None:
     agree(user, user.folder("a", 'memory = "4GiB"'))
     for agreement in (user.places.state / "trusted").iterdir():
