@@ -198,7 +198,10 @@ def questions() -> dict[str, dict[str, object]]:
         "artifact by path": {"artifact": "out/plot7.png"},
         "artifact by hash": {"artifact": "ab" * 32},
         "artifact in a rare workspace": {"artifact": "plot.png", "workspace": "project-25"},
-        "worst: common lines in a rare order": {"code_contains": "import json\nimport json\nimport json"},
+        "two lines": {"code_contains": "for data in range(len(data)):\n    print(data, data[1])"},
+        "common lines in a rare order": {"code_contains": "import json\nimport json\nimport json"},
+        # All triples are in nearly every program, so that each program is read.
+        "worst: what only seems to be everywhere": {"code_contains": "import import import"},
     }
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from mcp_sandbox.audit import rows
+from mcp_sandbox.audit import rows, search
 from mcp_sandbox.audit.record import as_text, read_body
 from mcp_sandbox.audit.run_id import RANDOM_BITS, first_at, name_of, range_of
 from mcp_sandbox.audit.schema import connect, set_up
@@ -23,18 +23,11 @@ if TYPE_CHECKING:
 
 Stream = Literal["stdout", "stderr"]
 
-SHORTEST_SEARCH = 3
-"""Characters; the index is of triples."""
-
 _AMBIGUOUS_SHOWN = 4
 
 _FEW = 4000
 """Runs whose code can be read through in a few milliseconds."""
 
-_CODE_HAS = (
-    "EXISTS (SELECT 1 FROM contents WHERE contents.run = {} AND contents.role = 'code'"
-    " AND CAST(contents.body AS TEXT) LIKE ? ESCAPE '\\')"
-)
 _HAS_ARTIFACT = "EXISTS (SELECT 1 FROM artifacts WHERE artifacts.run = runs.id AND artifacts.{} = ?)"
 
 
@@ -137,12 +130,12 @@ class Reader:
         source, number = "runs", "runs.id"
         few = self._are_few(where)
         if code_contains is not None:
-            triples = _trigrams(code_contains)
+            sought = search.Sought(code_contains)
             if not few and artifact is None:
                 source, number = "search CROSS JOIN runs ON runs.id = search.rowid", "search.rowid"
-                where.add("search MATCH ?", triples)
+                where.add("search MATCH ?", sought.match(self.connection))
             # Of the index's own number: the run's row is then looked up only where the code fits.
-            where.add(_CODE_HAS.format(number), _like(code_contains))
+            where.add(search.CODE_FITS.format(number), sought.like)
         if artifact is not None:
             column = _artifact_column(artifact)
             if few:
@@ -394,31 +387,6 @@ def _artifact_column(artifact: str) -> str:
     if len(artifact) == 64 and set(artifact) <= set("0123456789abcdef"):
         return "sha256"
     return "path" if "/" in artifact else "name"
-
-
-def _trigrams(text: str) -> str:
-    """Return the index query for programs that hold every triple of `text`.
-
-    Raises:
-        RequestRefused: It is too short to have one.
-    """
-    text = _searched(text)
-    if len(text) < SHORTEST_SEARCH:
-        raise RequestRefused(
-            f"A search needs {SHORTEST_SEARCH} characters or more.", next_step="Give more of the code."
-        )
-    triples = dict.fromkeys(text[start : start + 3] for start in range(len(text) - 2))
-    return " AND ".join('"' + triple.replace('"', '""') + '"' for triple in triples)
-
-
-def _searched(text: str) -> str:
-    """Return what of `text` can be looked for: past a NUL neither the index nor LIKE sees anything."""
-    return rows.text(text).partition("\0")[0]
-
-
-def _like(text: str) -> str:
-    escaped = _searched(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{escaped}%"
 
 
 def _quantiles(durations: Sequence[int]) -> dict[str, int | None]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import random
 import secrets
 import tarfile
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
-from mcp_sandbox.audit import query
+from mcp_sandbox.audit import query, search
 from mcp_sandbox.audit.export import archive, json_lines
 from mcp_sandbox.audit.folder import Folder
+from mcp_sandbox.audit.query import reading
 from mcp_sandbox.audit.record import Caller, Content
 from mcp_sandbox.audit.run_id import name_of, range_of
 from mcp_sandbox.audit.store import AuditStore
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     Run = Callable[..., Awaitable[str]]
 
 pytestmark = pytest.mark.anyio
+
+WORDS = ("import ", "Import ", "json\n", "x", " in ", "%", '"', "é", "_", "\\", "a" * 40)
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -119,6 +125,37 @@ async def test_runs_are_found_newest_first(
 ):
     listed = await AuditStore(folder).list(**question)
     assert [names.index(one.run_id) for one in listed] == found
+
+
+@pytest.fixture
+async def programs(folder: Path, run: Run) -> dict[str, str]:
+    """Programs of few words in every order, by the names of their runs, oldest first."""
+    store = AuditStore(folder)
+    chance = random.Random(5)
+    programs = {}
+    for _ in range(60):
+        code = "".join(chance.choices(WORDS, k=chance.randrange(1, 30)))
+        programs[await run(store, code=code)] = code
+    await store.aclose()
+    return programs
+
+
+async def test_a_search_finds_every_program_that_has_the_text_and_no_other(
+    programs: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(query, "_FEW", 0)
+    found = set()
+
+    @hypothesis.given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map("".join))
+    def searches(text: str) -> None:
+        hypothesis.assume(len(text) >= search.SHORTEST)
+        having = [name for name, code in programs.items() if text.lower() in code.lower()]
+        found.update(having)
+        assert [one.run_id for one in reader.list(code_contains=text, limit=100)] == having[::-1]
+
+    with reading(Folder(folder)) as reader:
+        searches()
+    assert found
 
 
 async def test_a_search_that_is_too_short_is_refused(names: list[str], folder: Path):
