@@ -158,6 +158,7 @@ class Connection:
         version = self._facts.api_version if self._facts else "auto"
         client = APIClient(address.url, version=version, timeout=HTTP_SECONDS, tls=address.tls)
         if address.local:
+            client.trust_env = False  # else each request asks the environment and ~/.netrc for a proxy's say
             client.mount("http+docker://", _OneSocket(address.url.removeprefix("unix://"), HTTP_SECONDS))
         return client
 
