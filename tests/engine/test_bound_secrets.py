@@ -47,9 +47,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Internet]:
 
 
 @pytest.fixture
-def configuration(engine_host: str, tmp_path: Path, world: Internet) -> Path:
+def configuration(engine_host: str, tmp_path: Path, world: Internet, runtime: str) -> Path:
     (tmp_path / "key").write_text(VALUE + "\n")
-    file = configuration_file(tmp_path, engine_host, image="mcp-sandbox/standard")
+    file = configuration_file(tmp_path, engine_host, image="mcp-sandbox/standard", runtime=runtime)
     file.write_text(
         f"{file.read_text()}\n[workspaces.w.egress]\n"
         f'allow = ["api.test", "index.test"]\nupstream_proxy = "http://127.0.0.1:{world.proxy_port}"\n'
