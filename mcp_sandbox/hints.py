@@ -57,7 +57,7 @@ def hint_for(
     if status == "timed_out":
         seconds = planned.program.timeout_seconds
         more = (
-            f"ask for up to {policy.max_timeout_seconds:g} s with timeout_seconds, or do less in one call"
+            f"ask for a longer timeout, up to {policy.max_timeout_seconds:g} s, or do less in one call"
             if seconds < policy.max_timeout_seconds
             else "that is the most this workspace allows; do less in one call"
         )

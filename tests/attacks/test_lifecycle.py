@@ -34,8 +34,8 @@ LONGEST_SECONDS = 2.5
 ANSWERED = (b"", b'"id":0', b'"id":2')
 RUNS = 500
 SETTLED = 100
-SMALL = {"scratch_size": "16MiB", "tmp_size": "8MiB", "shm_size": "8MiB"}
 """Runs after which caches, pools and threads are what they stay."""
+SMALL = {"scratch_size": "16MiB", "tmp_size": "8MiB", "shm_size": "8MiB"}
 
 
 async def killed_at_some_moment(configuration: Path, number: int, moment: float, host: str) -> bool:
