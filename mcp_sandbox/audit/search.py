@@ -59,7 +59,9 @@ class Sought:
         """Return the index query for programs that may hold it."""
         triples = list(dict.fromkeys(self._text[start : start + 3] for start in range(len(self._text) - 2)))
         some = triples[:: len(triples) // _WEIGHED + 1]
-        return " AND ".join('"' + triple.replace('"', '""') + '"' for triple in _telling(some, _sample(connection)))
+        return " AND ".join(
+            '"' + triple.replace('"', '""') + '"' for triple in _telling(some, _sample(connection))
+        )
 
 
 def _telling(triples: Sequence[str], programs: Sequence[str]) -> Sequence[str]:
@@ -77,7 +79,9 @@ def _telling(triples: Sequence[str], programs: Sequence[str]) -> Sequence[str]:
 
 def _sample(connection: sqlite3.Connection) -> Sequence[str]:
     """Return programs in small letters, evenly spread over the time of the record."""
-    first, last = connection.execute("SELECT (SELECT min(id) FROM runs), (SELECT max(id) FROM runs)").fetchone()
+    first, last = connection.execute(
+        "SELECT (SELECT min(id) FROM runs), (SELECT max(id) FROM runs)"
+    ).fetchone()
     programs = []
     for step in range(_SAMPLED):
         found = connection.execute(
