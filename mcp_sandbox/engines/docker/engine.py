@@ -207,7 +207,11 @@ class _Launch:
         try:
             image = self._connection.image(client, self._spec.image)
             config = container_config(
-                self._spec, image_id=image.id, image_volumes=image.volumes, labels=self._labels
+                # By name, for what gVisor needs and does otherwise, whether it was asked for or is the default.
+                self._spec.model_copy(update={"runtime": self.facts["runtime"]}),
+                image_id=image.id,
+                image_volumes=image.volumes,
+                labels=self._labels,
             )
             if facts.product == "Podman":
                 config = podman_config(config)

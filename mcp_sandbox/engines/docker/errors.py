@@ -81,7 +81,9 @@ def _answered(error: docker.errors.APIError) -> EngineError:
             next_step="Install gVisor and register it with the engine (`runsc install`), or set another "
             "`runtime`.",
         )
-    if "bind source path does not exist" in said or "mounts denied" in said.lower():
+    if re.search(
+        r"bind source path does not exist|mounts denied|failed to mount local volume", said, re.IGNORECASE
+    ):
         return EngineError(
             f"the engine cannot mount a folder of this machine ({said}).",
             next_step='Share it with the engine\'s virtual machine, or set workspace_transfer = "copy".',

@@ -43,6 +43,9 @@ GVISOR_THREADS, GVISOR_THREADS_OF_A_PROCESS, GVISOR_THREADS_OF_A_MOUNT = 64, 5, 
 """What the host counts as processes is threads of gVisor's, and where they are used up its kernel dies with all that
 runs in it. Measured: 57 at the start, 5 more with each process inside, 4 with each mount; none with a thread inside."""
 
+OF_THE_HOSTS_KERNEL = ("", "runc", "crun", "io.containerd.runc.v2")
+"""Runtimes whose programs meet the host's kernel, which holds a read-only mount read-only itself."""
+
 LABEL = "io.mcp-sandbox"
 """Prefix of our labels; what carries them is ours to remove."""
 
@@ -93,7 +96,7 @@ def _host_config(spec: SandboxSpec, image_volumes: Iterable[str]) -> dict[str, A
             # An image's VOLUME would be a writable place on the host's disk with no limit at all.
             **dict.fromkeys(image_volumes, "ro,noexec,nosuid,nodev,size=4k"),
         },
-        "Mounts": [_bind(mount) for mount in spec.mounts],
+        "Mounts": [_mount(mount, spec.runtime) for mount in spec.mounts],
         # /dev/shm is writable even where the root is not, so it is bounded; its pages count as memory.
         "ShmSize": limits.shm_bytes,
         # A memory hog dies alone. Swap would double the limit where MemorySwap is left out.
@@ -156,7 +159,9 @@ def _tmpfs(size: int, spec: SandboxSpec) -> str:
     return f"rw,noexec,nosuid,nodev,size={size},nr_inodes={spec.limits.inodes},mode=1777,uid={uid},gid={gid}"
 
 
-def _bind(mount: Mount) -> dict[str, Any]:
+def _mount(mount: Mount, runtime: str) -> dict[str, Any]:
+    if runtime not in OF_THE_HOSTS_KERNEL and not mount.hides:
+        return _read_only_on_the_host(mount)
     return {
         # A mount, not a bind string: a bind string creates a missing source on the host, and breaks on `:`.
         "Type": "bind",
@@ -165,4 +170,26 @@ def _bind(mount: Mount) -> dict[str, Any]:
         "ReadOnly": True,
         # Without these, a file system mounted below the source would appear inside, and writable.
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
+    }
+
+
+def _read_only_on_the_host(mount: Mount) -> dict[str, Any]:
+    """Return a mount that the host's kernel holds read-only, whatever the runtime does with it.
+
+    gVisor has the folder read-write on the host and refuses writes itself, except for one: `open` with O_TRUNC empties
+    the person's file and then says EROFS. Seen with release 20240729; 20221219's gofer refused it. A volume of the
+    local driver is a mount of the engine's own. It is bound to the folder alone, without what is mounted below it.
+    """
+    return {
+        "Type": "volume",
+        "Target": mount.target,
+        "VolumeOptions": {
+            # Else what the image has at the target would be copied to an empty folder.
+            "NoCopy": True,
+            # Without a name it goes with its container. ReadOnly, which would hold inside too, is refused for these.
+            "DriverConfig": {
+                "Name": "local",
+                "Options": {"type": "none", "o": "bind,ro", "device": mount.source},
+            },
+        },
     }

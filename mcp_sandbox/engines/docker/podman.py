@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from mcp_sandbox.engines.docker import seccomp
+from mcp_sandbox.errors import EngineUnsafe
 
 _NPROC = 4096
 """Bounds nothing here, for it counts all processes of a user on the engine's host; the limit of processes is another.
@@ -17,8 +18,17 @@ _ITS_OWN_TMPFS = ("/run", "/var/tmp")  # noqa: S108  # paths inside the sandbox
 
 
 def podman_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of the create call as Podman takes it."""
+    """Return the body of the create call as Podman takes it.
+
+    Raises:
+        EngineUnsafe: A folder is to be shown under a runtime that may not hold it read-only.
+    """
     host_config = config["HostConfig"]
+    if any(mount["Type"] == "volume" for mount in host_config["Mounts"]):
+        raise EngineUnsafe(
+            "Podman's Docker API makes no volume that holds a folder read-only under gVisor.",
+            next_step='Set workspace_transfer = "copy", or runtime = "runc".',
+        )
     tmpfs = {
         # Both would be writable without a bound: Podman mounts them in every container with a read-only root.
         **dict.fromkeys(_ITS_OWN_TMPFS, "ro,noexec,nosuid,nodev,size=4k"),

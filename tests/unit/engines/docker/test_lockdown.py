@@ -38,6 +38,25 @@ def config(spec: SandboxSpec = SPEC, volumes: tuple[str, ...] = ()) -> dict[str,
     )
 
 
+@pytest.mark.parametrize(
+    ("runtime", "kinds"),
+    [
+        ("", ["bind", "bind"]),
+        ("runc", ["bind", "bind"]),
+        ("runsc", ["volume", "bind"]),
+        ("runsc-kvm", ["volume", "bind"]),
+        ("kata", ["volume", "bind"]),
+    ],
+)
+def test_what_no_kernel_of_the_host_holds_read_only_is_mounted_so_before(
+    runtime: str, kinds: list[str]
+) -> None:
+    shown = Mount(source="/home/me/papers", target="/workspace")
+    nothing = Mount(source="/state/file", target="/workspace/.env", hides=True)
+    spec = SPEC.model_copy(update={"runtime": runtime, "mounts": (shown, nothing)})
+    assert [mount["Type"] for mount in config(spec)["HostConfig"]["Mounts"]] == kinds
+
+
 def test_the_whole_configuration() -> None:
     spec = SPEC.model_copy(
         update={
@@ -77,11 +96,15 @@ def test_the_whole_configuration() -> None:
             },
             "Mounts": [
                 {
-                    "Type": "bind",
-                    "Source": "/home/me/a:b,c",
+                    "Type": "volume",
                     "Target": "/workspace",
-                    "ReadOnly": True,
-                    "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
+                    "VolumeOptions": {
+                        "NoCopy": True,
+                        "DriverConfig": {
+                            "Name": "local",
+                            "Options": {"type": "none", "o": "bind,ro", "device": "/home/me/a:b,c"},
+                        },
+                    },
                 }
             ],
             "ShmSize": 8 * MIB,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from mcp_sandbox.engines.docker.engine import refuse_unsafe
 from mcp_sandbox.engines.docker.lockdown import MASKED, container_config
 from mcp_sandbox.engines.docker.podman import podman_config
 from mcp_sandbox.engines.docker.seccomp import profile
-from mcp_sandbox.errors import RuntimeMissing
+from mcp_sandbox.errors import EngineUnsafe, RuntimeMissing
+from mcp_sandbox.sandbox import Mount
 from tests.specs import SPEC
 
 if TYPE_CHECKING:
@@ -55,6 +57,19 @@ def test_the_filter_is_the_same_by_its_file_and_all_that_is_masked_is_named(dock
     assert privileges == "no-new-privileges"
     assert json.loads(Path(filter_.removeprefix("seccomp=")).read_text()) == json.loads(profile())
     assert masked == "mask=" + ":".join(MASKED)
+
+
+def test_a_folder_that_gvisor_might_change_is_not_mounted() -> None:
+    shown = (Mount(source="/home/me/papers", target="/workspace"),)
+    for runtime in ("runc", "runsc"):
+        spec = SPEC.model_copy(update={"runtime": runtime, "mounts": shown})
+        config = container_config(spec, image_id="sha256:1", image_volumes=(), labels={})
+        with (
+            nullcontext()
+            if runtime == "runc"
+            else pytest.raises(EngineUnsafe, match="read-only under gVisor")
+        ):
+            podman_config(config)
 
 
 def test_a_runtime_that_podman_would_exchange_for_its_own_is_refused(
