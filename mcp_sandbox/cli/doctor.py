@@ -85,7 +85,8 @@ async def _prove(console: Console, configuration: Configuration) -> list[Verdict
     surveyed = await survey_of(configuration, os.environ)
     runtime = "runsc" if is_gvisor(surveyed, configuration.policy) else "runc"
     attacks = chosen(runtime)
-    async with trial(configuration, os.environ) as executor:
+    shows_bait = configuration.policy.workspace_transfer != "copy" and surveyed.address.local
+    async with trial(configuration, os.environ, shows_bait=shows_bait) as executor:
         with _progress(len(attacks), quiet=console.quiet) as progress:
             variables = surveyed.image.variables if surveyed.image else ()
             verdicts = await prove(

@@ -12,6 +12,7 @@ import pytest
 from mcp_sandbox.app import running
 from mcp_sandbox.config.policy import Configuration, Policy
 from mcp_sandbox.config.settings import MIB, AuditSettings, EngineSettings, ServerSettings
+from mcp_sandbox.doctor.bait import bait
 from mcp_sandbox.engines.docker.connection import connect
 from tests.attacks.campaign import AT_ONCE, Campaign
 from tests.conftest import IMAGE
@@ -58,13 +59,16 @@ async def campaign(
     ]
     async with AsyncExitStack() as stack:
         executors = {}
+        mounts = (bait(tmp_path_factory.mktemp("shown") / "bait"),)
         for place in dict.fromkeys(place for _, place in wanted):
             runtime, _, ready = place.partition(" ")
             configuration = Configuration(
                 engine=EngineSettings(host=engine_host),
                 server=ServerSettings(max_parallel=AT_ONCE, max_queued=4096),
                 audit=AuditSettings(path=str(tmp_path_factory.mktemp("audit"))),
-                policy=Policy.model_validate({"image": IMAGE, "runtime": runtime, **TIGHT, **READY}),
+                policy=Policy.model_validate(
+                    {"image": IMAGE, "runtime": runtime, "mounts": mounts, **TIGHT, **READY}
+                ),
             )
             executors[place] = await stack.enter_async_context(
                 running(configuration, os.environ, origin="mcp" if ready else "cli")

@@ -173,6 +173,12 @@ def without(option: str) -> Callable[[Any], Any]:
     return change
 
 
+def writable_mounts(body: Any) -> Any:
+    for mount in body["HostConfig"]["Mounts"]:
+        mount["ReadOnly"] = False
+    return body
+
+
 WEAKENED = {
     "seccomp off": (
         weakened(SecurityOpt=["no-new-privileges", "seccomp=unconfined"]),
@@ -201,6 +207,7 @@ WEAKENED = {
         weakened(MaskedPaths=[], ReadonlyPaths=[]),
         {"kernel_settings_es02", "masked_files_es17"},
     ),
+    "a folder that can be written": (writable_mounts, {"shown_folder_fs22"}),
     "no size for scratch": (
         weakened(Tmpfs={"/scratch": "rw,mode=1777", "/tmp": "rw,mode=1777"}),
         {"scratch_full_rx04"},
@@ -218,7 +225,7 @@ async def test_a_protection_that_is_taken_away_turns_exactly_its_rows_red(
     configuration = configuration.model_copy(
         update={"engine": configuration.engine.model_copy(update={"host": proxy.host})}
     )
-    async with trial(configuration, os.environ) as executor:
+    async with trial(configuration, os.environ, shows_bait=True) as executor:
         verdicts = await prove(executor, chosen("runc"), "runc")
     red = {verdict.attack for verdict in verdicts if not verdict.held}
     # What the host's network would show of it, and whether its kernel lets users make namespaces, is the host's.
