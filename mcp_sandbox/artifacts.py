@@ -135,10 +135,11 @@ class ArtifactCollector:
     def _end(self) -> None:
         if self._current and self._current.left:
             self._give_up("incomplete")
-        incoming, self._current = self._current, None
+        incoming = self._current
         if incoming is None:
             return
-        incoming.file.close()
+        incoming.file.close()  # writes what was held back; where that fails, the file is still the one to give up
+        self._current = None
         digest = incoming.hash.hexdigest()
         self.contents.append(
             Content(f"artifact:{incoming.name}", b"", digest, incoming.target, incoming.size)

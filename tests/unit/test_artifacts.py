@@ -7,6 +7,7 @@ import hashlib
 import os
 import resource
 import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -113,6 +114,31 @@ def test_a_file_that_is_cut_short_is_no_artifact_and_the_next_one_is(collector: 
     collector.write(b"1234")
     assert kept(collector) == {"whole": b"content"}
     assert skipped(collector) == dict.fromkeys(("cut", "last"), "it did not arrive whole")
+
+
+@pytest.mark.parametrize("size", [2000, 200_000], ids=["found as it is closed", "found as it is written"])
+def test_a_file_for_which_the_disk_has_no_room_is_told_of_and_the_others_come(
+    collector: ArtifactCollector, size: int
+) -> None:
+    with files_of_at_most(1000):
+        come(collector, b"small", b"x" * 500)
+        come(collector, b"large", b"x" * size)
+        come(collector, b"next", b"y" * 500)
+        assert kept(collector) == {"small": b"x" * 500, "next": b"y" * 500}
+    assert skipped(collector) == {"large": "it could not be stored: file too large"}
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let no file grow beyond that, as a disk does that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_what_was_kept_back_is_told_with_its_reason(collector: ArtifactCollector) -> None:
@@ -304,14 +330,9 @@ async def test_a_run_without_files_makes_no_folder(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_full_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     root = os.open(tmp_path, os.O_RDONLY)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-        with pytest.raises(OSError, match="File too large"):
+        with files_of_at_most(1000), pytest.raises(OSError, match="File too large"):
             place(root, "big", b"x" * 100_000)
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
         os.close(root)
     assert not list(tmp_path.iterdir())
