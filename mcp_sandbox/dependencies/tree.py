@@ -10,6 +10,7 @@ import json
 import re
 import tarfile
 import tempfile
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -86,6 +87,7 @@ class Tree:
         """
         if not self._problem and (not self._entries or self._taken != len(self._entries) or self._left):
             self._fail("not all files came out")
+        self._write(bytes(2 * _BLOCK), last=True)
         if self._error:
             raise PackagesUnavailable(
                 f"the packages could not be kept on this machine's disk: {(self._error.strerror or '').lower()}.",
@@ -93,13 +95,12 @@ class Tree:
             )
         if self._problem:
             raise PackagesUnavailable(f"what came out of the sandbox is no installation: {self._problem}.")
-        self._write(bytes(2 * _BLOCK))
-        self._file.seek(0)
         return self._file
 
     def close(self) -> None:
         """Let go of all that came."""
-        self._file.close()
+        with suppress(OSError):  # what a full disk did not take before, it does not take now
+            self._file.close()
 
     def _expected(self) -> int:
         return self._taken if self._taken < len(self._entries) else -1
@@ -127,11 +128,13 @@ class Tree:
         for name in ("bin/python", "bin/python3"):
             self._write(_header(f"{FOLDER}/{name}", kind=tarfile.SYMTYPE, link=python.decode("ascii")))
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, *, last: bool = False) -> None:
         if self._problem:
             return
         try:
             self._file.write(data)
+            if last:
+                self._file.seek(0)  # writes what was held back
         except OSError as error:
             self._error = error
             self._fail("it could not be kept")

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import resource
-import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -22,6 +19,7 @@ from mcp_sandbox.errors import SandboxError
 from mcp_sandbox.executor import Executor
 from mcp_sandbox.model import Artifact, ExecutionRequest, ExecutionResult
 from tests.fakes import FakeEngine, FakeRecord, Guest, plays
+from tests.full_disk import files_of_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -126,19 +124,6 @@ def test_a_file_for_which_the_disk_has_no_room_is_told_of_and_the_others_come(
         come(collector, b"next", b"y" * 500)
         assert kept(collector) == {"small": b"x" * 500, "next": b"y" * 500}
     assert skipped(collector) == {"large": "it could not be stored: file too large"}
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Let no file grow beyond that, as a disk does that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_what_was_kept_back_is_told_with_its_reason(collector: ArtifactCollector) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tarfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 
 from mcp_sandbox.dependencies.tree import Tree
 from mcp_sandbox.errors import PackagesUnavailable
+from tests.full_disk import files_of_at_most
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BASE = "sha256:" + "0" * 64
 PYTHON = b"/usr/bin/python3.11"
@@ -127,17 +131,11 @@ def test_a_file_that_was_kept_back_ends_it(tmp_path: Path) -> None:
     tree.close()
 
 
-def test_a_disk_that_is_full_is_told_as_that(tmp_path: Path) -> None:
-    tree = Tree(tmp_path, BASE, {})
-    tree.close()
-    tree._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115  # the tree closes it
-    entries = PYTHON + b"\x00644 a\x00"
-    tree.begin(b"entries", len(entries))
-    tree.write(entries)
-    with pytest.raises(PackagesUnavailable, match="no space left on device") as raised:
-        tree.finish()
+@pytest.mark.parametrize("size", [1, 200_000], ids=["found at the end", "found as it is written"])
+def test_a_disk_that_is_full_is_told_as_that(tmp_path: Path, size: int) -> None:
+    with files_of_at_most(1000), pytest.raises(PackagesUnavailable, match="file too large") as raised:
+        take(tmp_path, PYTHON + b"\x00644 a\x00", (b"files/000000", b"x" * size))
     assert "Make room" in str(raised.value)
-    tree.close()
 
 
 def test_the_same_name_twice_ends_it(tmp_path: Path) -> None:
