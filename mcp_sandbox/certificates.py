@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 import ssl
-import stat
 
 import certifi
 
 from mcp_sandbox.errors import ConfigError
+from mcp_sandbox.files import open_regular
 
 TRUST_FILE = "/tmp/.authorities.pem"  # noqa: S108  # inside the sandbox: beside /scratch, whose new files come out
 """Where programs find the authorities."""
@@ -58,11 +58,7 @@ def read_authorities(path: str) -> bytes:
 
 def _read(path: str) -> bytes:
     try:
-        # Not blocking: a named pipe that nobody writes to would keep the caller for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _unusable(path, "it is no regular file")
+        with os.fdopen(open_regular(path), "rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise _unusable(path, (error.strerror or "it cannot be read").lower()) from None

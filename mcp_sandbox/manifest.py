@@ -1,7 +1,7 @@
 """What a workspace held when a run saw it: one line for each file, and one digest for all of them.
 
-Above: `executor`, `replay`. Below: `tree`. Taken beside the run, in a thread, and bounded: what was not looked at,
-or not hashed, is said.
+Above: `executor`, `replay`. Below: `tree`, `files`. Taken beside the run, in a thread, and bounded: what was not
+looked at, or not hashed, is said.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from mcp_sandbox.files import open_below
 from mcp_sandbox.tree import files_below
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class ManifestTaker:
                 if is_over():
                     return
                 bytes_left -= file.size
-                files[path] = _File.of(path, file.identity, _hash(f"{self._root}/{path}", file, is_over))
+                files[path] = _File.of(path, file.identity, _hash(self._root, path, file, is_over))
 
     def _remember(self, files: dict[str, _File]) -> None:
         """Keep what will be as true of the same file later; of files that were not looked at, what was known."""
@@ -184,16 +185,15 @@ def _by_path(lines: bytes) -> dict[str, tuple[int, int, str | None]]:
     return {str(path): (int(size), int(mode), digest) for path, size, mode, digest in entries}
 
 
-def _hash(path: str, expected: _File, is_over: Callable[[], bool]) -> str | None:
+def _hash(root: str, path: str, expected: _File, is_over: Callable[[], bool]) -> str | None:
     """Return the SHA-256 of a regular file; None where it is none, is another now, or takes too long."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_below(root, path)
     except OSError:
         return None
     digest = hashlib.sha256()
     with os.fdopen(descriptor, "rb", buffering=0) as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_ino != expected.identity[1]:
+        if os.fstat(descriptor).st_ino != expected.identity[1]:
             return None
         while data := file.read(_HASHED_AT_ONCE):
             digest.update(data)

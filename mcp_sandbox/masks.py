@@ -1,6 +1,6 @@
 """What of a folder programs are not to see: files that hold credentials, told by their names.
 
-Above: `view`. Below: `tree`. Files come and go, so every call looks anew; a folder whose own time of change is
+Above: `view`. Below: `tree`, `files`. Files come and go, so every call looks anew; a folder whose own time of change is
 what it was has the names it had, so that a second look at a hundred thousand files takes milliseconds.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_sandbox.errors import RequestRefused
+from mcp_sandbox.files import open_regular
 from mcp_sandbox.tree import files_below
 
 if TYPE_CHECKING:
@@ -322,8 +323,7 @@ def _check_name(path: str) -> None:
 def _holds_credentials(git_config: str) -> bool:
     """Tell whether a repository's settings hold a password or a token; where they cannot be read, they may."""
     try:
-        descriptor = os.open(git_config, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with os.fdopen(descriptor, "rb") as file:
+        with os.fdopen(open_regular(git_config, os.O_NOFOLLOW), "rb") as file:
             text = file.read(_GIT_CONFIG_BYTES)
     except OSError:
         return True

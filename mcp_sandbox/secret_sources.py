@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import anyio.to_thread
 
 from mcp_sandbox.egress.bound import IN_A_HEADER
 from mcp_sandbox.errors import SecretMissing
+from mcp_sandbox.files import open_regular
 from mcp_sandbox.redact import MIN_BYTES
 
 if TYPE_CHECKING:
@@ -106,11 +106,7 @@ def _line(value: bytes) -> bytes:
 
 def _read(path: str) -> bytes:
     try:
-        # Not blocking: a named pipe that nobody writes to would keep the thread for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _Unusable("it is no regular file")
+        with os.fdopen(open_regular(path), "rb") as file:
             return file.read(MAX_BYTES + 3)
     except OSError as error:
         raise _Unusable((error.strerror or "it cannot be read").lower()) from None

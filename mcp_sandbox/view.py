@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -26,6 +25,7 @@ from mcp_sandbox.tree import files_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from mcp_sandbox.config.policy import Policy
     from mcp_sandbox.sandbox import SandboxSpec
@@ -90,7 +90,7 @@ class Folders:
         """Return what a run sees that starts now.
 
         Raises:
-            RequestRefused: There is too much to look at, to hide or to copy.
+            RequestRefused: There is too much to look at, to hide or to copy, or a folder is not where it was.
             EngineError: There is no engine.
             AuditError: There is nothing to hide files under.
         """
@@ -103,18 +103,24 @@ class Folders:
         """Return what no run sees now, as paths of the host; blocks.
 
         Raises:
-            RequestRefused: There is too much to look at.
+            RequestRefused: There is too much to look at, or a folder is not where it was.
         """
+        for source, _, _ in self._roots:
+            _identity(source)
         return frozenset(each.path for found in self._find() for each in found)
 
     def _find(self) -> list[list[Hidden]]:
         return find_in([masks for _, _, masks in self._roots])
 
     def _look(self) -> View:
+        identities = [_identity(source) for source, _, _ in self._roots]
         transfer = self._policy.workspace_transfer
         if transfer == "copy" or (transfer == "auto" and not self._engine_is_local()):
             return self._copied()
-        mounts = [_mount(source, target) for source, target, _ in self._roots]
+        mounts = [
+            Mount(source=source, target=target, identity=identity)
+            for (source, target, _), identity in zip(self._roots, identities, strict=True)
+        ]
         paths: set[str] = set()
         for (source, target, _), found in zip(self._roots, self._find(), strict=True):
             paths |= {hidden.path for hidden in found}
@@ -157,7 +163,7 @@ class Folders:
             if entry is None or not entry.is_file(follow_symlinks=False) or not os.access(source, os.R_OK):
                 left_out += 1
                 continue
-            copy = Copy(os.fsencode(path), source, entry.stat(follow_symlinks=False).st_size)
+            copy = Copy(os.fsencode(path), root, entry.stat(follow_symlinks=False).st_size)
             copies.append(copy)
             taken += -(-copy.size // PAGE_BYTES) * PAGE_BYTES
             if len(copies) > most or taken > limit:
@@ -170,16 +176,28 @@ class Folders:
         return View(copy_bytes=limit, copies=tuple(copies), left_out=left_out, hidden=hidden)
 
 
-def _mount(source: str, target: str) -> Mount:
+def _identity(source: str) -> str:
+    """Tell one folder from another that takes its place: a ready sandbox goes on seeing the one that was moved away.
+
+    Raises:
+        RequestRefused: It is gone, or a link took its place, or that of a folder around it: what that leads to was
+            never found fit to be shown.
+    """
     try:
-        status = Path(source).stat()
+        status = os.lstat(source)
+        moved = os.path.realpath(source, strict=True) != source
     except OSError as error:
-        raise RequestRefused(
-            f"the folder {source} of this workspace cannot be used: {(error.strerror or '').lower()}.",
-            next_step="Ask the person to bring it back, then call again.",
-        ) from None
-    # A ready sandbox goes on seeing a folder that was moved away, not the one that took its place.
-    return Mount(source=source, target=target, identity=f"{status.st_dev}:{status.st_ino}")
+        raise _unusable(source, (error.strerror or "").lower()) from None
+    if moved:
+        raise _unusable(source, "a link took its place")
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def _unusable(source: str, why: str) -> RequestRefused:
+    return RequestRefused(
+        f"the folder {source} of this workspace cannot be used: {why}.",
+        next_step="Ask the person to bring it back, then call again.",
+    )
 
 
 def _make_empty(path: Path, *, is_folder: bool) -> None:

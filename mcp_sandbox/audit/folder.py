@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from mcp_sandbox.errors import AuditError
+from mcp_sandbox.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -174,21 +175,18 @@ class Folder:
         Raises:
             OSError: It is gone.
         """
-        descriptor = os.open(self.blob(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with os.fdopen(descriptor, "rb") as file:
+        with os.fdopen(open_regular(self.blob(digest), os.O_NOFOLLOW), "rb") as file:
             file.seek(offset)
             return file.read(-1 if limit is None else limit)
 
     def fault(self, digest: str, size: int) -> Literal["missing", "altered"] | None:
         """Tell what is wrong with a content, if anything."""
         try:
-            descriptor = os.open(
-                self.blob(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            )
+            descriptor = open_regular(self.blob(digest), os.O_NOFOLLOW)
         except OSError as exc:
             return "missing" if exc.errno == errno.ENOENT else "altered"
         with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.fstat(descriptor).st_size != size:
+            if os.fstat(descriptor).st_size != size:
                 return "altered"
             return None if hashlib.file_digest(file, "sha256").hexdigest() == digest else "altered"
 

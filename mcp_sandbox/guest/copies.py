@@ -1,14 +1,14 @@
 """Files of a workspace as frames, for an engine that cannot mount the folder.
 
-Above: `guest.session`. Below: `guest.protocol`.
+Above: `guest.session`. Below: `guest.protocol`, `files`.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from typing import TYPE_CHECKING, NamedTuple
 
+from mcp_sandbox.files import open_below
 from mcp_sandbox.guest.protocol import encode_copied, encode_copy, encode_data
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ class Copy(NamedTuple):
 
     path: bytes
     """Below the workspace, with `/` between its parts."""
-    source: str
-    """Where it is on this machine."""
+    root: str
+    """The workspace's folder on this machine."""
     size: int
     """Bytes that are taken of it at most: a file that grows meanwhile must not outgrow its limit."""
 
@@ -42,15 +42,12 @@ def batches(copies: Iterable[Copy]) -> Iterator[bytes]:
 
 
 def _frames(copy: Copy) -> Iterator[bytes]:
-    """Yield a file's frames; none where it is gone, or no file any more."""
+    """Yield a file's frames; none where it is gone, or no file of the workspace's any more."""
     try:
-        # A link that took the file's place could lead anywhere; a FIFO would never open.
-        file = os.open(copy.source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_below(copy.root, copy.path)
     except OSError:
         return
     with os.fdopen(file, "rb", buffering=0) as reader:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return
         yield encode_copy(copy.path)
         left = copy.size
         while left and (data := reader.read(min(left, BATCH_BYTES))):
