@@ -30,7 +30,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "engine/test_floods.py::test_a_flood_is_counted_and_does_not_stay_in_memory",
         "engine/test_floods.py::test_other_calls_are_answered_while_one_floods",
     ),
-    "clean": ("engine/test_bad_input.py::test_whatever_a_program_writes_its_result_is_valid",),
+    "clean": (
+        "engine/test_bad_input.py::test_whatever_a_program_writes_its_result_is_valid",
+        "engine/test_cli_run.py::test_at_a_terminal_nothing_that_a_program_writes_reaches_past_the_screen",
+    ),
     "deadline": (
         "attacks/test_outside.py::test_a_container_that_somebody_pauses_ends_at_its_deadline",
         "attacks/test_outside.py::test_an_agent_that_is_drowned_in_work_still_ends_the_program",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from mcp_sandbox.cli.options import config_option, current_folder, workspace_opt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mcp_sandbox.cli.screen import Screen
     from mcp_sandbox.config.policy import Configuration
     from mcp_sandbox.model import ExecutionRequest, ExecutionResult, Language, Network
 
@@ -81,7 +82,11 @@ def run(
     )
     request = ExecutionRequest(language=language, code=source, timeout_seconds=timeout, network=network)
     terminal = None if as_json else Terminal()
-    result, problems = run_to_its_end(partial(_execute, configuration, request, terminal, out))
+    try:
+        result, problems = run_to_its_end(partial(_execute, configuration, request, terminal, out))
+    finally:
+        if terminal:
+            terminal.give_back()
     if isinstance(result, signal.Signals):
         ctx.exit(128 + result)
     if terminal:
@@ -141,23 +146,44 @@ async def _execute(
 
 
 class Terminal:
-    """Passes a program's output on to our own, byte for byte."""
+    """Passes a program's output on to our own: byte for byte, but to a terminal only what stays on its screen."""
 
     def __init__(self) -> None:
         self.written = {"stdout": 0, "stderr": 0}
+        self._screens: dict[str, Screen] = {}
+        self._drew: set[str] = set()
         self._line_is_open = False
         self._said = False
 
     def write(self, stream: str, data: bytes) -> None:
         """Pass on the next bytes."""
+        self.written[stream] += len(data)
         target = sys.stdout if stream == "stdout" else sys.stderr
+        if target.isatty():
+            data = self._screen(stream, target.encoding).feed(data)
+            self._line_is_open = not data.endswith(b"\n")
+            if b"\x1b" in data or b"\x0e" in data:  # else there is nothing to undo
+                self._drew.add(stream)
         target.buffer.write(data)
         target.buffer.flush()
-        self.written[stream] += len(data)
-        if target.isatty():
-            self._line_is_open = not data.endswith(b"\n")
 
     write_tail = write
+
+    def give_back(self) -> None:
+        """Leave a terminal in the colours and modes that it was in before the program."""
+        for stream in self._drew:
+            target = sys.stdout if stream == "stdout" else sys.stderr
+            with suppress(OSError):  # the window is gone
+                target.buffer.write(self._screens[stream].end())
+                target.buffer.flush()
+        self._drew.clear()
+
+    def _screen(self, stream: str, encoding: str) -> Screen:
+        from mcp_sandbox.cli.screen import Screen
+
+        if stream not in self._screens:
+            self._screens[stream] = Screen(encoding, keys=False)
+        return self._screens[stream]
 
     def begin_line(self) -> None:
         """Leave the line that the program began: what we say there would be taken for its own, or go over it."""

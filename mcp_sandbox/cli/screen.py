@@ -1,4 +1,4 @@
-"""What of a program's output reaches a person's terminal while they sit at it: text, and a closed list of sequences.
+"""What of a program's output reaches a person's terminal: text, and a closed list of sequences.
 
 Pure. A terminal does what it is told by whatever it shows, and some of that reaches the person's machine: the
 clipboard (OSC 52), keys that type commands later (DECUDK), files to fetch, open or print, questions whose answers
@@ -22,14 +22,17 @@ _TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f]+|[\x07-\x0f]+")
 
 _CONTROL_SEQUENCE = re.compile(r"\x1b\[[<-?]?[0-9:;]*[ -/]*[@-~]")
 _HARMLESS = re.compile(
-    r"\x1b\[(?:[0-9:;]*[@A-MPSXZ`abdefm]|[0-9]*T|[su]|\?[0-2]?[JK]"  # move, erase, insert, delete, scroll, colour
-    r"|[56]n|>?0?c)"  # questions whose answers are digits: where the cursor is, what the terminal can do
+    r"\x1b\[(?:[0-9:;]*[@A-MPSXZ`abdefm]|[0-9]*T|[su]|\?[0-2]?[JK])"  # move, erase, insert, delete, scroll, colour
 )
+_ASKS = re.compile(r"\x1b\[(?:[56]n|>?0?c)")
+"""Questions whose answers are digits: where the cursor is, what the terminal can do."""
 _SETS_MODES = re.compile(r"\x1b\[\?([0-9;]*)([hl])")
 _MODES = frozenset(
     {1, 5, 6, 7, 12, 25, 47, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1049, 2004, 2026}
 )
 """Cursor keys, colours, origin, wrapping, cursor, other screen, keypad, mouse, focus, pasting, drawing at once."""
+_OF_KEYS = frozenset({1, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 2004})
+"""Those of them that change what the terminal types."""
 _ON_AT_FIRST = frozenset({7, 25})
 _LASTS = re.compile(r"\x1b\[(?:[0-9;]*(r)|4([hl])|[0-6]? (q)|!(p))")
 _UNDOES = {"r": "\x1b7\x1b[r\x1b8", "h": "\x1b[4l", "l": "", "q": "\x1b[0 q", "p": ""}
@@ -49,10 +52,16 @@ _REST = "\x1b[m\x1b(B\x0f\x1b>"
 
 
 class Screen:
-    """One terminal that a program draws on, through a filter, and what has to be undone on it at the end."""
+    """One terminal that a program draws on, through a filter, and what has to be undone on it at the end.
 
-    def __init__(self, encoding: str = "utf-8") -> None:
+    Where the program does not read the terminal's keys (`keys`), it asks nothing and changes nothing of what is typed:
+    that would all be read by the next program, the person's shell.
+    """
+
+    def __init__(self, encoding: str = "utf-8", *, keys: bool = True) -> None:
         self._encoding = encoding
+        self._keys = keys
+        self._known_modes = _MODES if keys else _MODES - _OF_KEYS
         # What is no UTF-8 could be control characters of eight bits to a terminal of another encoding.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
@@ -121,7 +130,7 @@ class Screen:
         numbers = re.findall("[0-9]+", sequence)
         if len(sequence) > _LONGEST or any(len(number) > _DIGITS for number in numbers):
             return ""
-        if _HARMLESS.fullmatch(sequence):
+        if _HARMLESS.fullmatch(sequence) or (self._keys and _ASKS.fullmatch(sequence)):
             return sequence
         if found := _SETS_MODES.fullmatch(sequence):
             return self._set_modes(found[1], found[2])
@@ -131,6 +140,6 @@ class Screen:
         return ""
 
     def _set_modes(self, numbers: str, final: str) -> str:
-        modes = [mode for mode in map(int, filter(None, numbers.split(";"))) if mode in _MODES]
+        modes = [mode for mode in map(int, filter(None, numbers.split(";"))) if mode in self._known_modes]
         self._modes.update(dict.fromkeys(modes, final == "h"))
         return f"\x1b[?{';'.join(map(str, modes))}{final}" if modes else ""

@@ -19,6 +19,7 @@ import pytest
 
 from tests.clients.raw import ANSWER_SECONDS, END_SECONDS, configuration_file, environment
 from tests.engine.sandboxes import SLEEP, none_left, runs, sleeping
+from tests.person import at_a_terminal
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -91,6 +92,27 @@ def test_every_byte_of_both_streams_passes_as_it_is(configuration: Path) -> None
     )
     assert ended.returncode == 0
     assert ended.stdout == ended.stderr == bytes(range(256)) * 200 + b"\xff\r\n\x00"
+
+
+DRAWN = b"\x1b[31mred\x1b[m\r\n\x1b[?25l"
+FOR_THE_MACHINE = (
+    b"\x1b]52;c;cm0gLXJmIH4=\x07\x1b]0;title\x07\x1b[21t\x1b[6n\x1b[c\x1b[?1000h\x05\x9b5i\x1bP$q;\x1b\\\x00"
+)
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_at_a_terminal_nothing_that_a_program_writes_reaches_past_the_screen(
+    configuration: Path, stream: int
+) -> None:
+    code = f"import os\nos.write({stream}, {FOR_THE_MACHINE + DRAWN!r} + b'drawn')"
+    command = [COMMAND, "run", "--config", str(configuration), "-c", code]
+    with at_a_terminal(command, environment(configuration.parent)) as person:
+        assert person.leaves() == 0
+    beyond, drawn, after = person.screen.partition(DRAWN.replace(b"\r\n", b"\r\r\n") + b"drawn")
+    assert drawn
+    assert beyond == "\N{REPLACEMENT CHARACTER}5i".encode()  # what is left of a byte that is no text
+    assert b"\x1b[?25h" in after
+    assert b"\x1b[m" in after
 
 
 def test_what_is_left_out_of_a_flood_is_told(configuration: Path) -> None:

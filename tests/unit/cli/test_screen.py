@@ -88,6 +88,14 @@ def test_what_is_no_text_cannot_be_control_characters_of_another_encoding() -> N
     assert latin.feed(b"\x9b5i") == b"?5i"
 
 
+@pytest.mark.parametrize(
+    "what", [DRAWS[what] for what in ("where is the cursor", "what are you", "mouse and pasting")]
+)
+def test_who_does_not_read_the_keys_causes_none(what: bytes) -> None:
+    assert Screen(keys=False).feed(b"before" + what + b"after") == b"beforeafter"
+    assert Screen(keys=False).feed(b"\x1b[?25;1;2004h\x1b[31m") == b"\x1b[?25h\x1b[31m"
+
+
 def test_a_string_without_end_swallows_no_more_than_its_line() -> None:
     assert Screen().feed(b"\x1b]0;never ended\r\nnext line") == b"\r\nnext line"
 
