@@ -219,7 +219,6 @@ def an_image(client: docker.APIClient, files: dict[str, bytes]) -> Iterator[str]
         client.remove_image(name, force=True)
 
 
-@pytest.mark.parametrize("runtime", ["runc", "runsc"])
 async def test_an_image_without_python_is_told_as_that(
     runtime: str, engine_host: str, engine_client: docker.APIClient, tmp_path: Path
 ) -> None:

@@ -12,8 +12,9 @@ import anyio
 import pytest
 
 from mcp_sandbox.app import running
-from mcp_sandbox.errors import RequestRefused
+from mcp_sandbox.errors import EngineUnsafe, RequestRefused
 from mcp_sandbox.model import ExecutionRequest, ExecutionResult
+from tests.attacks.conftest import product_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,7 +86,7 @@ async def test_ten_files_are_counted_by_their_own_names(
 
 @pytest.mark.parametrize("transfer", TRANSFERS)
 async def test_nothing_that_a_program_does_changes_the_folder(
-    configure: Configure, folder: Path, runtime: str, transfer: str
+    configure: Configure, folder: Path, runtime: str, transfer: str, engine_host: str
 ) -> None:
     (folder / "sub").mkdir()
     (folder / "sub/deep.txt").write_text("deep")
@@ -111,7 +112,10 @@ async def test_nothing_that_a_program_does_changes_the_folder(
             + "; cat kept.txt"
         ),
     )
-    assert result.stdout == "as it was", result
+    if (
+        transfer == "mount" or product_of(engine_host) != "Podman"
+    ):  # there a copy's own folder is open to the program
+        assert result.stdout == "as it was", result
     assert sorted(path.name for path in folder.rglob("*")) == ["deep.txt", "kept.txt", "sub"]
     assert (folder / "kept.txt").read_text() == "as it was"
 
@@ -267,10 +271,7 @@ async def test_what_holds_credentials_is_hidden_and_the_rest_is_not(
 
 async def test_a_name_however_odd_is_hidden(configure: Configure, folder: Path, runtime: str) -> None:
     for name in (
-        ".env\nx",
         ".env:ro",
-        ".env,z",
-        '.env "q"',
         ".env é 🙂",
         ".env\\b",
         ".env ",
@@ -278,13 +279,29 @@ async def test_a_name_however_odd_is_hidden(configure: Configure, folder: Path, 
         "-.pem",
     ):
         (folder / name).write_text(SECRET)
-    (folder / " sub:dir,").mkdir()
-    (folder / " sub:dir,/.env").write_text(SECRET)
+    (folder / " sub:dir").mkdir()
+    (folder / " sub:dir/.env").write_text(SECRET)
     result = await run_once(
         configure(path=str(folder), runtime=runtime),
         shell("find /workspace -type f | wc -l; find /workspace -type f -exec cat {} +"),
     )
-    assert result.stdout == "11\n", result  # one of them on two lines
+    assert result.stdout == "7\n", result
+
+
+@pytest.mark.parametrize("name", [".env,z", '.env "q"', ".env\nx", " sub:dir,/.env"])
+async def test_a_name_that_breaks_a_line_of_values_is_hidden_or_nothing_runs(
+    configure: Configure, folder: Path, runtime: str, engine_host: str, name: str
+) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(SECRET)
+    run = run_once(
+        configure(path=str(folder), runtime=runtime), shell("find /workspace -type f -exec cat {} +")
+    )
+    if product_of(engine_host) == "Podman":
+        with pytest.raises(EngineUnsafe, match="has a comma, a quotation mark or a line break"):
+            await run
+    else:
+        assert (await run).stdout == ""
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)

@@ -14,6 +14,8 @@ from mcp_sandbox.errors import EngineUnsafe
 _NPROC = 4096
 """Bounds nothing here, for it counts all processes of a user on the engine's host; the limit of processes is another.
 Podman's own, where none is named, is 1,048,576, and an engine without CAP_SYS_RESOURCE may not set that."""
+_MISREAD = frozenset(',"\r\n')
+"""It makes a line of comma-separated values of a mount and reads that again: what follows these would be options."""
 _ITS_OWN_TMPFS = ("/run", "/var/tmp")  # noqa: S108  # paths inside the sandbox
 
 
@@ -21,9 +23,15 @@ def podman_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return the body of the create call as Podman takes it.
 
     Raises:
-        EngineUnsafe: A folder is to be shown under a runtime that may not hold it read-only.
+        EngineUnsafe: A mount has a path that Podman would misread, or a runtime that may not hold it read-only.
     """
     host_config = config["HostConfig"]
+    if any(_MISREAD & {*mount["Target"], *mount.get("Source", "")} for mount in host_config["Mounts"]):
+        raise EngineUnsafe(
+            "Podman's Docker API mounts nothing whose path has a comma, a quotation mark or a line break, and hides no "
+            "such file.",
+            next_step='Rename the file or folder, or set workspace_transfer = "copy".',
+        )
     if any(mount["Type"] == "volume" for mount in host_config["Mounts"]):
         raise EngineUnsafe(
             "Podman's Docker API makes no volume that holds a folder read-only under gVisor.",

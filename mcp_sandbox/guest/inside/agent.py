@@ -231,7 +231,13 @@ class Agent:
         """Let the copied workspace appear, as read-only as it can be made."""
         self.close_received()
         for folder, _, _ in os.walk(WORKSPACE, topdown=False):
-            os.chmod(folder, 0o555)
+            try:
+                os.chmod(folder, 0o555)
+            except PermissionError:
+                if (
+                    folder != WORKSPACE
+                ):  # which an engine that knows no owner of a tmpfs leaves to root, open to all
+                    raise
         if os.path.exists(os.path.join(WORKSPACE, self.main)):
             self.dismiss()
             self.links = link_workspace()

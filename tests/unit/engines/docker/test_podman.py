@@ -72,6 +72,16 @@ def test_a_folder_that_gvisor_might_change_is_not_mounted() -> None:
             podman_config(config)
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("/a,b", "/workspace"), ("/a", "/workspace/x,rw=true"), ("/a", '/workspace/"'), ("/a", "/workspace/\n")],
+)
+def test_a_path_in_which_podman_would_read_options_is_not_mounted(source: str, target: str) -> None:
+    spec = SPEC.model_copy(update={"mounts": (Mount(source=source, target=target),)})
+    with pytest.raises(EngineUnsafe, match="comma"):
+        podman_config(container_config(spec, image_id="sha256:1", image_volumes=(), labels={}))
+
+
 def test_a_runtime_that_podman_would_exchange_for_its_own_is_refused(
     http_engine: HttpEngine, connection: Connection
 ) -> None:
