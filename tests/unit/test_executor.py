@@ -192,6 +192,29 @@ class TestQueue:
             assert engine.most_alive == 2
             assert len(engine.specs) == 20
 
+    async def test_who_comes_first_is_served_first(self) -> None:
+        go_on = anyio.Event()
+        served: list[str] = []
+
+        async def program(guest: Guest) -> None:
+            await go_on.wait()
+            await says_hello(guest)
+
+        async with FakeEngine(plays(program)) as engine:
+            some = executor(engine, FakeRecord(), parallel=1, queued=100)
+
+            async def call(code: str) -> None:
+                await some.execute(HELLO.model_copy(update={"code": code}))
+                served.append(code)
+
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as tasks:
+                    for number in range(20):
+                        tasks.start_soon(call, f"print({number})")
+                        await anyio.wait_all_tasks_blocked()
+                    go_on.set()
+        assert served == [f"print({number})" for number in range(20)]
+
     @pytest.mark.parametrize("queued", [0, 1, 3])
     async def test_one_more_than_may_wait_is_told_at_once(self, queued: int) -> None:
         go_on = anyio.Event()

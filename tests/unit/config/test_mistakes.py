@@ -104,8 +104,9 @@ def test_a_key_made_of_control_characters_cannot_rewrite_the_terminal(user: User
 
 
 @pytest.mark.parametrize(
-    "key", ["network", "mounts", "privileged", "cap_add", "devices", "pid_mode", "ipc_mode"]
-)
+    "key", ["network", "network_mode", "mounts", "volumes", "binds", "privileged", "cap_add", "devices", "pid_mode",
+            "ipc_mode", "uts_mode", "userns_mode", "cgroup_parent", "security_opt", "command", "entrypoint", "env"]
+)  # fmt: skip
 def test_what_would_open_the_sandbox_cannot_be_said(user: User, key: str) -> None:
     user.write(f'[defaults]\n{key} = "host"\n')
     assert f"unknown key `defaults.{key}`" in user.refused()

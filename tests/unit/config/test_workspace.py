@@ -102,6 +102,11 @@ def test_a_strangers_folder_does_not_pass_for_a_configured_workspace(configured:
     assert policy.workspace.startswith(f"{name}-")
 
 
+def test_a_folder_whose_name_begins_as_that_of_a_configured_one_is_another(configured: User) -> None:
+    policy = configured.load(workspace=str(configured.folder("a-evil"))).policy
+    assert (policy.workspace, policy.path) == ("a-evil", str(configured.home / "a-evil"))
+
+
 @pytest.mark.parametrize("name", ["...", "_", "ПРОЕКТ", "x" * 200])
 def test_any_folders_name_makes_a_workspaces_name(user: User, name: str) -> None:
     assert user.load(workspace=str(user.folder(name))).policy.workspace

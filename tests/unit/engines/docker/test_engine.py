@@ -11,7 +11,7 @@ import pytest
 
 from mcp_sandbox.engines.docker.connection import EngineFacts
 from mcp_sandbox.engines.docker.engine import _STARTS_AT_ONCE, DockerEngine, refuse_unsafe
-from mcp_sandbox.errors import EngineError, EngineUnreachable, EngineUnsafe, RuntimeMissing
+from mcp_sandbox.errors import EngineError, EngineUnreachable, EngineUnsafe, ImageMissing, RuntimeMissing
 from tests.specs import SPEC
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 LABELS = {"server": "s", "host": "h"}
-CREATE, START = "POST /containers/create", "POST /containers/start"
+IMAGE = f"GET /images/{SPEC.image}/json"
+CREATE, ATTACH, START = "POST /containers/create", "POST /containers/attach", "POST /containers/start"
 WAIT, REMOVE = "POST /containers/wait", "DELETE /containers"
 FACTS = EngineFacts(
     version="27.0.1",
@@ -76,6 +77,47 @@ async def test_what_goes_by_itself_costs_no_kill(http_engine: HttpEngine, connec
             await launch(engine)
     assert http_engine.asked[-2:] == [START, WAIT]
     assert not http_engine.containers
+
+
+async def test_a_run_asks_an_engine_for_these_things_alone(
+    http_engine: HttpEngine, connection: Connection
+) -> None:
+    """No file goes by the archive API, nothing is executed in a container, no log is read, no image fetched."""
+    http_engine.auto_remove = True
+    with anyio.fail_after(20):
+        async with DockerEngine(connection, LABELS) as engine:
+            await launch(engine)
+    assert http_engine.asked == ["GET /version", "GET /info", IMAGE, CREATE, ATTACH, START, WAIT]
+
+
+async def test_a_missing_image_is_not_fetched(http_engine: HttpEngine, connection: Connection) -> None:
+    http_engine.answers[IMAGE] = (404, f"No such image: {SPEC.image}")
+    with anyio.fail_after(20):
+        async with DockerEngine(connection, LABELS) as engine:
+            with pytest.raises(ImageMissing, match=SPEC.image):
+                await launch(engine)
+    assert http_engine.asked == ["GET /version", "GET /info", IMAGE]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, "No such container: x"),
+        (409, "removal of container x is already in progress"),
+    ],
+)
+async def test_a_container_that_goes_as_it_is_removed_is_gone(
+    http_engine: HttpEngine, connection: Connection, answer: tuple[int, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    http_engine.answers[REMOVE] = answer
+    with anyio.fail_after(20):
+        async with DockerEngine(connection, LABELS) as engine:
+            await launch(engine)
+            await until(http_engine, REMOVE)
+            await launch(engine)
+            await until(http_engine, REMOVE, 2)
+    assert http_engine.asked.count(REMOVE) == 2
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("hangs", [False, True])
