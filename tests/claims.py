@@ -28,7 +28,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "output": (
         "attacks/test_outside.py::test_the_engine_answers_others_while_a_program_floods",
         "engine/test_floods.py::test_a_flood_is_counted_and_does_not_stay_in_memory",
-        "engine/test_floods.py::test_other_calls_are_answered_while_one_floods",
+        "engine/test_floods.py::test_other_calls_are_answered_while_one_goes_on",
     ),
     "clean": (
         "engine/test_bad_input.py::test_whatever_a_program_writes_its_result_is_valid",

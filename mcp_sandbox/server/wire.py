@@ -134,7 +134,7 @@ class Wire:
                 searched = 0
                 yield None if skipping else line
                 skipping = False
-            if len(buffer) > MAX_LINE_BYTES:
+            if skipping or len(buffer) > MAX_LINE_BYTES:
                 skipping = True
                 buffer.clear()
             searched = len(buffer)

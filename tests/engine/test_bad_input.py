@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
-from tests.clients.raw import RawClient, configuration_file, serving
+from tests.clients.raw import ANSWER_SECONDS, RawClient, configuration_file, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import docker
 
 pytestmark = pytest.mark.engine
 
@@ -107,6 +112,21 @@ CALLS = {
         f'{{"code": "1", "privileged": "{REJECTED}"}}',
         "`privileged` is not an argument",
     ),
+    "variables of its own": (
+        "execute_python",
+        '{"code": "1", "env": {"LD_PRELOAD": "/tmp/x", "PATH": ".", "=x": "", "A": "\\u0000"}}',
+        "`env` is not an argument",
+    ),
+    "a working folder of its own": (
+        "execute_shell",
+        '{"command": "true", "workdir": "/proc/self/fd/8"}',
+        "`workdir` is not an argument",
+    ),
+    "an image of its own": (
+        "execute_shell",
+        '{"command": "true", "image": "--privileged"}',
+        "`image` is not an argument",
+    ),
     "an argument that acts on terminals": (
         "execute_python",
         '{"code": "1", "\\u001b[2J\\u0007\\u009b": 1}',
@@ -185,11 +205,87 @@ async def test_a_value_of_another_type_is_refused_by_its_name_for_every_argument
                 assert f"`{name}" in await refusal(server, tool["name"], arguments), arguments
 
 
+FOR_A_SHELL = (
+    "-v/:/host --privileged ../../x; touch {0} $(touch {0}) `touch {0}` && touch {0} | touch {0}\ntouch {0}\n"
+    "' || touch {0} '\" || touch {0} \""
+)
+NAME = re.compile(r"mcp-sandbox-[0-9a-f]{16}")
+
+
+async def test_what_a_shell_would_run_is_run_by_none_wherever_it_stands(
+    server: RawClient, engine_client: docker.APIClient, tmp_path: Path
+) -> None:
+    canary = tmp_path / "ran"
+    payload = FOR_A_SHELL.format(canary)
+    values = {
+        "string": payload,
+        "array": [payload, f"1/{payload}"],
+        "object": {payload: payload, "f": payload},
+    }
+    began = int(time.time())
+    tools = (await server.request("tools/list"))["result"]["tools"]
+    for tool in tools:
+        for name, schema in tool["inputSchema"]["properties"].items():
+            if schema["type"] in values:
+                arguments = {**NEEDED[tool["name"]], name: values[schema["type"]]}
+                assert await server.call(tool["name"], **arguments)
+    assert (await server.python("print(open('f').read(), end='')", files={"f": payload}))["stdout"] == payload
+    assert not canary.exists()
+    events = list(engine_client.events(since=began, until=int(time.time()) + 1, decode=True))
+    created = [event["Actor"]["Attributes"] for event in events if event["Action"] == "create"]
+    assert created
+    for attributes in created:
+        assert NAME.fullmatch(attributes["name"])
+        assert "touch" not in json.dumps(attributes)
+
+
+async def test_two_calls_of_one_id_are_two_runs(server: RawClient) -> None:
+    twice = next(_ids)
+    for word in ("first", "second"):
+        arguments = {"code": f"import time; time.sleep(0.5); print({word!r})"}
+        call = {"name": "execute_python", "arguments": arguments}
+        await server.send(
+            json.dumps({"jsonrpc": "2.0", "id": twice, "method": "tools/call", "params": call}).encode()
+            + b"\n"
+        )
+    with anyio.fail_after(ANSWER_SECONDS):
+        while len(server.answers_to(twice)) < 2:
+            await serves_on(server)
+    results = [answer["result"]["structuredContent"] for answer in server.answers_to(twice)]
+    assert sorted(result["stdout"] for result in results) == ["first\n", "second\n"]
+    assert len({result["run_id"] for result in results}) == 2
+
+
+async def test_a_call_that_was_answered_cannot_be_taken_back(server: RawClient) -> None:
+    answered = await server.begin("execute_python", code="print('kept')")
+    result = (await server.answer_to(answered))["result"]["structuredContent"]
+    await server.cancel(answered)
+    await serves_on(server)
+    again = await server.call("get_run", run_id=result["run_id"])
+    assert (again["structuredContent"]["status"], again["structuredContent"]["stdout"]) == (
+        "exited",
+        "kept\n",
+    )
+    assert len(server.answers_to(answered)) == 1
+
+
+async def test_the_largest_program_there_may_be_runs(server: RawClient) -> None:
+    code = "print(len('" + "A" * (MIB - 14) + "'))"
+    assert len(code) == MIB
+    assert (await server.python(code))["stdout"] == f"{MIB - 14}\n"
+
+
 LINES = {
     "garbage": (b"hello", PARSE_ERROR, None),
     "HTTP": (b"GET / HTTP/1.1\r", PARSE_ERROR, None),
     "half a message": (b'{"jsonrpc": "2.0", "id": 900071, "method": "tools/list"', PARSE_ERROR, 900071),
     "invalid UTF-8": (b'{"jsonrpc": "2.0", "id": 900072, "method": "\xff\xfe"}', PARSE_ERROR, 900072),
+    "invalid UTF-8 in a program": (
+        b'{"jsonrpc": "2.0", "id": 900085, "method": "tools/call",'
+        b' "params": {"name": "execute_python", "arguments": {"code": "print(1) # \xff\xfe"}}}',
+        PARSE_ERROR,
+        900085,
+    ),
     "NUL bytes": (b"\x00\x00\x00", PARSE_ERROR, None),
     "a lone surrogate": (
         rb'{"jsonrpc": "2.0", "id": 900073, "method": "tools/call",'

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from mcp_sandbox.server.wire import MAX_LINE_BYTES
 from tests.clients.raw import RawClient, configuration_file, serving
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ def memory(server: RawClient, which: str) -> int:
 
 
 @contextmanager
-def within_bounds(server: RawClient) -> Iterator[None]:
+def within_bounds(server: RawClient, growth: int = GROWTH) -> Iterator[None]:
     """Check that the server's memory does not grow much, not even for a moment."""
     Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
     before = memory(server, "VmRSS")
     yield
-    assert memory(server, "VmHWM") - before < GROWTH
+    assert memory(server, "VmHWM") - before < growth
 
 
 FLOODS = {
@@ -97,6 +98,16 @@ async def test_a_flood_is_counted_and_does_not_stay_in_memory(flood: str, server
     assert "bytes left out" in structured["stdout"]
 
 
+async def test_a_line_without_end_does_not_stay_in_memory(server: RawClient) -> None:
+    with within_bounds(server, growth=2 * MAX_LINE_BYTES):
+        for _ in range(500):
+            await server.send(b"x" * MIB)
+        await server.send(b"\n")
+        refused = await server.heard(lambda message: message.get("id", 0) is None, MANY_SECONDS)
+    assert "longer than" in refused["error"]["message"]
+    assert (await server.python("print('on')"))["stdout"] == "on\n"
+
+
 async def seconds_of_a_call(server: RawClient) -> float:
     """Return how long a small call takes, at best."""
     times = []
@@ -107,15 +118,20 @@ async def seconds_of_a_call(server: RawClient) -> float:
     return min(times)
 
 
-async def test_other_calls_are_answered_while_one_floods(server: RawClient) -> None:
-    alone = await seconds_of_a_call(server)
-    flood = await server.begin(
-        "execute_python",
-        code="import os, threading\n"
+WITHOUT_END = {
+    "floods": (
+        "import os, threading\n"
         "def flood(fd):\n    while True: os.write(fd, b'z' * (1 << 16))\n"
-        "threading.Thread(target=flood, args=(2,)).start(); flood(1)",
-        timeout_seconds=MANY_SECONDS,
-    )
+        "threading.Thread(target=flood, args=(2,)).start(); flood(1)"
+    ),
+    "computes": "import os\nos.fork(); os.fork(); os.fork()\nwhile True: pass",
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT_END)
+async def test_other_calls_are_answered_while_one_goes_on(what: str, server: RawClient) -> None:
+    alone = await seconds_of_a_call(server)
+    flood = await server.begin("execute_python", code=WITHOUT_END[what], timeout_seconds=MANY_SECONDS)
     with within_bounds(server):
         meanwhile = await seconds_of_a_call(server)
     assert server.answers_to(flood) == []

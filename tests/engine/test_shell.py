@@ -227,6 +227,18 @@ async def test_however_it_ends_the_terminal_is_given_back_and_the_run_recorded(
     assert b"\x1b[?1049h" in shown
 
 
+async def test_its_sandbox_goes_by_itself_when_the_command_is_killed(
+    configuration: Path, engine_client: APIClient, tmp_path: Path
+) -> None:
+    with shell(configuration) as person:
+        person.sees(PROMPT)
+        person.type("trap '' HUP TERM INT; sleep 61\n")
+        await sleeping(engine_client, tmp_path)
+        person.process.kill()
+        person.process.wait(ANSWER_SECONDS)
+        await none_left(engine_client, tmp_path)
+
+
 async def test_an_engine_that_goes_away_does_not_keep_the_terminal(
     configuration: Path, engine_host: str, tmp_path: Path
 ) -> None:

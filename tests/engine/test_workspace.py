@@ -208,6 +208,18 @@ async def test_a_folder_that_is_gone_is_told_and_nothing_runs(configure: Configu
     folder.rmdir()
     with pytest.raises(RequestRefused, match="cannot be used: no such file or directory"):
         await run_once(configuration, shell("true"))
+    assert not folder.exists()  # as an engine would make it that is told to bind it
+
+
+async def test_a_folder_may_have_any_name_that_can_be_shown(
+    configure: Configure, tmp_path: Path, runtime: str
+) -> None:
+    folder = tmp_path / "a:ro,b c=$(id)'\"\\ü"
+    folder.mkdir(mode=0o755)
+    (folder / "seen.txt").write_text("seen")
+    result = await run_once(configure(path=str(folder), runtime=runtime), shell("cat seen.txt; touch new"))
+    assert result.stdout == "seen", result
+    assert [path.name for path in folder.iterdir()] == ["seen.txt"]
 
 
 # What is hidden
