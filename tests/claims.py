@@ -46,6 +46,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "attacks/test_outside.py::test_a_way_out_that_lies_in_the_workspace_is_closed",
     ),
     "host": (
+        "unit/test_view.py::test_a_link_that_took_the_place_of_the_folder_is_not_followed",
         "attacks/test_outside.py::test_the_engine_was_asked_for_every_restriction_of_a_live_run",
         "attacks/test_outside.py::test_a_way_out_that_lies_in_the_workspace_is_closed",
     ),

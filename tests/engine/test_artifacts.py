@@ -331,6 +331,28 @@ async def test_no_process_is_left_that_could_change_a_file_while_it_comes_out(
     assert not made.skipped
 
 
+async def test_a_file_for_which_this_machine_has_no_room_is_told_and_the_result_and_the_others_come(
+    configure: Configure, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a small disk of its own takes root: `sudo ./scripts/test`")
+    disk = tmp_path / "audit"
+    disk.mkdir(mode=0o700)
+    await anyio.run_process(["mount", "-t", "tmpfs", "-o", "size=3m,mode=0700", "tmpfs", str(disk)])
+    try:
+        made = await make(
+            configure(),
+            "for name, size in ('a-small', 1000), ('b-large', 8_000_000), ('c-small', 1000):\n"
+            "    open(name, 'wb').write(b'x' * size)\n"
+            "print('printed')\n",
+        )
+    finally:
+        await anyio.run_process(["umount", str(disk)])
+    assert (made.result.status, made.result.stdout) == ("exited", "printed\n")
+    assert made.files == {"a-small": b"x" * 1000, "c-small": b"x" * 1000}
+    assert made.skipped == {"b-large": "it could not be stored: no space left on device"}
+
+
 async def test_with_none_wanted_none_come(configure: Configure) -> None:
     made = await make(configure(artifact_count=0), "open('a', 'w').write('a')")
     assert (made.files, made.skipped) == ({}, {})

@@ -22,9 +22,10 @@ from mcp_sandbox.server.render import abridged, as_text
 from tests.fakes import FakeEngine, FakeRecord, Guest, Process, plays
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from mcp_sandbox.audit.record import Content
     from mcp_sandbox.guest.session import Stream
     from mcp_sandbox.model import Network
     from tests.fakes import Script
@@ -587,6 +588,25 @@ class TestFiles:
         assert (result.status, result.stdout) == ("exited", "hello\n")
         assert [artifact.path for artifact in result.artifacts] == ["whole"]
         assert [skipped.path for skipped in result.artifacts_skipped] == ["half"]
+        assert list(tmp_path.iterdir()) == []
+
+    async def test_that_the_record_cannot_keep_are_told_and_cost_no_result(self, tmp_path: Path) -> None:
+        class Full(FakeRecord):
+            async def adopt(self, artifacts: Sequence[Content]) -> None:
+                raise AuditError("no space is left.")
+
+        async def program(guest: Guest) -> None:
+            await guest.print(b"hello\n")
+            await guest.exit(stdout=6)
+            await guest.come_out(b"made", b"made")
+
+        record = Full(folder=tmp_path)
+        result = await run(plays(program), record=record)
+        assert (result.status, result.stdout, result.artifacts) == ("exited", "hello\n", ())
+        assert [(skipped.path, skipped.reason) for skipped in result.artifacts_skipped] == [
+            ("made", "it could not be kept: no space is left.")
+        ]
+        assert record.results == [result]
         assert list(tmp_path.iterdir()) == []
 
     async def test_leave_nothing_behind_when_the_run_is_cancelled(self, tmp_path: Path) -> None:

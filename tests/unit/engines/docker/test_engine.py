@@ -166,7 +166,7 @@ async def test_an_image_for_another_architecture_is_slow_and_no_danger(
     assert START in http_engine.asked
 
 
-@pytest.mark.parametrize("request_", ["GET /info", CREATE, START])
+@pytest.mark.parametrize("request_", ["GET /info", CREATE, ATTACH, START])
 async def test_an_engine_that_hangs_is_given_up_and_what_it_made_after_all_is_removed(
     http_engine: HttpEngine, connection: Connection, monkeypatch: pytest.MonkeyPatch, request_: str
 ) -> None:
@@ -185,7 +185,7 @@ async def test_an_engine_that_hangs_is_given_up_and_what_it_made_after_all_is_re
     assert not http_engine.containers
 
 
-@pytest.mark.parametrize("request_", [CREATE, START])
+@pytest.mark.parametrize("request_", [CREATE, ATTACH, START])
 async def test_a_caller_that_left_while_it_started_leaves_nothing(
     http_engine: HttpEngine, connection: Connection, request_: str
 ) -> None:
