@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,6 @@ from mcp_sandbox import masks
 from mcp_sandbox.config.settings import MASK
 from mcp_sandbox.errors import RequestRefused
 from mcp_sandbox.masks import Masks, Patterns, find_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def put(folder: Path, *names: str) -> None:
@@ -163,6 +160,13 @@ def test_settings_too_long_to_look_through_are_hidden(tmp_path: Path) -> None:
     put(tmp_path, ".git/config")
     (tmp_path / ".git/config").write_text("# comment\n" * 10_000)
     assert hidden(tmp_path) == [".git/config"]
+
+
+def test_settings_that_are_a_folder_are_hidden_and_leave_nothing_open(tmp_path: Path) -> None:
+    put(tmp_path, ".git/config/x")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert hidden(tmp_path) == hidden(tmp_path) == [".git/config/"]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def aged(folder: Path) -> None:
