@@ -76,7 +76,8 @@ async def test_it_is_a_terminal_and_a_recorded_run(configuration: Path, workspac
         person.type("tty; stty size; echo $TERM $PPID; test -t 0 -a -t 1 -a -t 2 && pwd\n")
         person.sees(r"/dev/pts/0\r\n40 100\r\nxterm 1\r\n/scratch\r\n")
         person.resizes(33, 111)
-        person.type("trap 'stty size' WINCH; stty size\n")
+        # A size and what is typed go to the sandbox by separate ways.
+        person.type("until stty size | grep '33 111'; do sleep 0.1; done; trap 'stty size' WINCH\n")
         person.sees("33 111\r\n.*" + PROMPT)
         if workspace == "w":  # under gVisor, from 2023 on
             resize_unasked(person)
