@@ -18,4 +18,4 @@ def bait(folder: Path) -> MountSettings:
     # Whoever a program is: on many machines it has the ids of the person whose files these are.
     kept.chmod(0o666)
     folder.chmod(0o777)
-    return MountSettings(source=str(folder), target="/bait")
+    return MountSettings(source=str(folder.resolve()), target="/bait")  # through a link nothing is shown
