@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcp_sandbox.doctor.attack import Attack
     from mcp_sandbox.executor import Executor
 
-AT_ONCE = 4
+AT_ONCE = 6
 IN_ONE_SANDBOX = 24
 SECONDS = 110.0
 """Longest wait for one attack, those before it included: they go in the order in which they are asked for."""
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Campaign:
-    """Attacks in several places, at most four at once; each run looks first for what others left."""
+    """Attacks in several places, a few at once; each run looks first for what others left."""
 
     def __init__(
         self, executors: Mapping[str, Executor], product: str, wanted: Sequence[tuple[Attack, str]]
