@@ -124,6 +124,21 @@ def test_a_missing_image_of_ours_comes_with_the_command_that_builds_it() -> None
     assert "image build" not in answered(404, "No such image: python:3.13").next_step
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        'invalid mount config for type "bind": bind source path does not exist: /Users/me',
+        "Mounts denied: the path /Users/me is not shared from the host",
+        "error while mounting volume '/v/_data': failed to mount local volume: mount /Users/me:/v/_data: "
+        "no such file or directory",
+    ],
+)
+def test_a_folder_that_the_engine_cannot_reach_can_be_copied(said: str) -> None:
+    error = answered(400, said)
+    assert "cannot mount a folder of this machine" in error.message
+    assert 'workspace_transfer = "copy"' in error.next_step
+
+
 def test_what_the_engine_says_is_kept_to_one_bounded_line() -> None:
     message = answered(500, "line\n" * 10_000).message
     assert "\n" not in message
